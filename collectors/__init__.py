@@ -1,0 +1,1 @@
+"""Programs that run training and record it. The only place that imports torch."""

@@ -1,0 +1,1 @@
+"""Renderings of a Report: html, json, markdown, terminal. They format, and compute nothing."""

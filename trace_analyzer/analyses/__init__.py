@@ -1,0 +1,1 @@
+"""Analyses: pure functions from a run to frozen results."""

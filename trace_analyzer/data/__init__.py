@@ -1,0 +1,1 @@
+"""Package data: the demo sample and published schemas."""

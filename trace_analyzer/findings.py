@@ -1,0 +1,360 @@
+"""The report as data: one JSON-serialisable object of which every output is a rendering.
+
+Units, statistics and scopes stand on the types; `json_schema()` publishes them. Fields that are
+`None` are unknown or do not apply, never zero.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+SCHEMA_VERSION = 1
+
+
+def _meta(unit: str, statistic: str, scope: str) -> Any:  # noqa: ANN401
+    return Meta(extra_json_schema={"unit": unit, "statistic": statistic, "scope": scope})
+
+
+WindowMs = Annotated[float, _meta("ms", "total over the recorded window", "rank")]
+StepMeanMs = Annotated[float, _meta("ms", "mean over steady steps", "rank")]
+StepMs = Annotated[float, _meta("ms", "one step", "rank and step")]
+RunMedianMs = Annotated[float, _meta("ms", "maximum over ranks of the median steady step", "run")]
+RunMeanMs = Annotated[float, _meta("ms", "maximum over ranks of the mean steady step", "run")]
+RecoverableMs = Annotated[float, _meta("ms a step", "replayed base minus replayed edit", "run")]
+CeilingMs = Annotated[
+    float, _meta("ms a step", "union of intervals attributed to the cause", "run")
+]
+P50Us = Annotated[float, _meta("us", "median", "row")]
+P99Us = Annotated[float, _meta("us", "99th percentile", "row")]
+MeanUs = Annotated[float, _meta("us", "mean", "row")]
+MeanMs = Annotated[float, _meta("ms a step", "mean over steady steps", "row")]
+GbS = Annotated[float, _meta("GB/s (1e9 bytes)", "from the median transfer duration", "row")]
+Fraction = Annotated[float, _meta("1", "ratio", "run")]
+PerStep = Annotated[float, _meta("1 a step", "mean over steady steps", "row")]
+
+
+class _Doc(Struct, frozen=True, kw_only=True):
+    pass
+
+
+class Tool(_Doc, frozen=True, kw_only=True):
+    name: str
+    version: str
+    options: dict[str, Any]
+
+
+class SourceDoc(_Doc, frozen=True, kw_only=True):
+    path: str
+    kind: str
+    bytes: int
+    sha256: str
+    ranks: list[int]
+    gpu_operations: int
+    tool: str = ""
+    schema: str = ""
+
+
+class RunDoc(_Doc, frozen=True, kw_only=True):
+    name: str
+    world_size: int | None
+    started: str | None
+    hosts: list[str]
+    gpu: str | None
+    parallelism: str | None
+    command: str | None
+    sources: list[SourceDoc]
+    recorded_ranks: list[int] = []
+    missing_ranks: list[int] = []
+    versions: dict[str, str] = {}
+
+
+class WarningDoc(_Doc, frozen=True, kw_only=True):
+    code: str
+    severity: Literal["error", "warning", "note"]
+    message: str
+    effect: str
+    count: int
+    ranks: list[int]
+
+
+class Range(_Doc, frozen=True, kw_only=True):
+    """A stretch of one rank's timeline, ns from the start of that rank's window."""
+
+    rank: int
+    start_ns: int
+    end_ns: int
+    label: str = ""
+
+
+class Evidence(_Doc, frozen=True, kw_only=True):
+    """A table that proves something: `columns` are headers with units, rows are cells."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str | float | int | None]]
+    ranges: list[Range] = []
+
+
+class Finding(_Doc, frozen=True, kw_only=True):
+    code: str
+    name: str
+    kind: Literal["fault", "opportunity"]
+    status: Literal["stable", "experimental"]
+    title: str
+    severity: Literal["high", "medium", "low"]
+    ranks: list[int]
+    recoverable_ms: RecoverableMs | None
+    recoverable_interval_ms: list[float] | None
+    ceiling_ms: CeilingMs | None
+    basis: Literal["replay", "ceiling", "evidence"]
+    confidence: Literal["high", "medium", "low"]
+    confidence_reason: str
+    caused_by: str | None
+    proof: str
+    rival: str
+    limits: str
+    evidence: list[Evidence]
+    ranges: list[Range]
+    actions: list[str]
+
+
+class Check(_Doc, frozen=True, kw_only=True):
+    code: str
+    state: Literal["passed", "not-distinguishable", "not-applicable", "error"]
+    reason: str
+    needs: str
+    name: str = ""
+
+
+class Verdict(_Doc, frozen=True, kw_only=True):
+    state: Literal["fault", "likely", "nothing", "no-verdict"]
+    headline: str
+    proof: str
+    rival: str
+    do_next: str
+    confidence: Literal["high", "medium", "low"] | None
+    primary: str | None
+    opportunity: str | None
+    step_ms: RunMedianMs | None
+    recoverable_ms: RecoverableMs | None
+    recoverable_interval_ms: list[float] | None
+    joint_recoverable_ms: RecoverableMs | None
+
+
+class ExcludedStep(_Doc, frozen=True, kw_only=True):
+    step: int
+    reason: str
+
+
+class Steps(_Doc, frozen=True, kw_only=True):
+    boundary: str
+    count: int
+    used: list[int]
+    excluded: list[ExcludedStep]
+    profiled_ms: RunMedianMs | None
+    profiled_mean_ms: RunMeanMs | None
+    unprofiled_ms: RunMedianMs | None = None
+    unprofiled_basis: Literal["measured", "given", "predicted"] | None = None
+    unprofiled_count: int | None = None
+    unprofiled_steps_ms: list[float] = []
+    perturbation: Fraction | None = None
+    predicted_unprofiled_ms: RunMedianMs | None = None
+    predicted_interval_ms: list[float] | None = None
+    predicted_unprofiled_mean_ms: RunMeanMs | None = None
+    bound: Literal["host", "device", "mixed"] | None = None
+    replay_error: Fraction | None = None
+
+
+class WindowPartition(_Doc, frozen=True, kw_only=True):
+    """compute + comm_exposed + copy_exposed + idle = window, exactly."""
+
+    window_ms: WindowMs
+    compute_ms: WindowMs
+    comm_ms: WindowMs
+    comm_exposed_ms: WindowMs
+    copy_exposed_ms: WindowMs
+    idle_ms: WindowMs
+    head_ms: WindowMs = 0.0
+    tail_ms: WindowMs = 0.0
+
+
+class StepPartition(_Doc, frozen=True, kw_only=True):
+    """Means over steady steps; compute + comm_exposed + copy_exposed + idle = step."""
+
+    step_ms: StepMeanMs
+    compute_ms: StepMeanMs
+    comm_ms: StepMeanMs
+    comm_exposed_ms: StepMeanMs
+    copy_exposed_ms: StepMeanMs
+    idle_ms: StepMeanMs
+    step_median_ms: Annotated[float, _meta("ms", "median over steady steps", "rank")]
+    comm_transfer_ms: StepMeanMs | None = None
+    comm_wait_ms: StepMeanMs | None = None
+    comm_exposed_transfer_ms: StepMeanMs | None = None
+    comm_exposed_wait_ms: StepMeanMs | None = None
+    comm_exposed_unsplit_ms: StepMeanMs | None = None
+    replayed_wait_ms: StepMeanMs | None = None
+    idle_launch_ms: StepMeanMs | None = None
+    idle_launch_by_host: dict[str, StepMeanMs] = {}
+    idle_latency_ms: StepMeanMs | None = None
+    idle_other_ms: StepMeanMs | None = None
+
+
+class StepRow(_Doc, frozen=True, kw_only=True):
+    index: int
+    start_ms: Annotated[
+        float, _meta("ms from the start of the window", "one step", "rank and step")
+    ]
+    step_ms: StepMs
+    compute_ms: StepMs
+    comm_ms: StepMs
+    comm_exposed_ms: StepMs
+    copy_exposed_ms: StepMs
+    idle_ms: StepMs
+    steady: bool
+
+
+class RankDoc(_Doc, frozen=True, kw_only=True):
+    rank: int
+    gpu: str | None
+    host: str | None
+    window: WindowPartition | None
+    step: StepPartition | None
+    steps: list[StepRow]
+    pid: int | None = None
+    rank_basis: str = ""
+    partial: bool = False
+
+
+class Percentiles(_Doc, frozen=True, kw_only=True):
+    p50: P50Us
+    p99: P99Us
+
+
+class CollectiveDoc(_Doc, frozen=True, kw_only=True):
+    """Communication kernels with the same operation, group, type, size and launch shape."""
+
+    operation: str
+    group: str | None
+    ranks: list[int]
+    dtype: str | None
+    bytes: Annotated[int, _meta("bytes", "nccl-tests S", "row")] | None
+    count_per_step: PerStep | None
+    grid: list[int] | None
+    block: list[int] | None
+    channels: int | None
+    duration_us: Percentiles
+    transfer_us: Percentiles | None = None
+    wait_us: dict[str, MeanUs] = {}
+    algbw_gbs: GbS | None = None
+    busbw_gbs: GbS | None = None
+    exposed_ms_per_step: MeanMs | None = None
+    count: Annotated[int, _meta("1", "total over ranks", "row")] = 0
+    kernel: str = ""
+    bandwidth_basis: str | None = None
+    duration_ms_by_rank: dict[str, Annotated[float, _meta("ms", "total of durations", "rank")]] = {}
+
+
+class ClockDoc(_Doc, frozen=True, kw_only=True):
+    rank: int
+    offset_us: float
+    residual_us: float
+
+
+class GroupDoc(_Doc, frozen=True, kw_only=True):
+    name: str
+    ranks: list[int]
+    latency_us: float | None = None
+    busbw_gbs: GbS | None = None
+    reference_gbs: GbS | None = None
+    reference_basis: str | None = None
+
+
+class LinkDoc(_Doc, frozen=True, kw_only=True):
+    src: int
+    dst: int
+    bytes: int | None
+    count: int | None
+    latency_us: float | None
+    bandwidth_gbs: float | None
+    reference_gbs: float | None
+    basis: Literal["p2p", "pair-group", "bench", "topology"]
+
+
+class WhatIf(_Doc, frozen=True, kw_only=True):
+    name: str
+    ms: float
+    interval_ms: list[float] | None = None
+
+
+class RankSwap(_Doc, frozen=True, kw_only=True):
+    rank: int
+    host_gain_ms: float
+    device_gain_ms: float
+
+
+class ReplayDoc(_Doc, frozen=True, kw_only=True):
+    base_ms: float | None
+    joint_ms: float | None
+    what_if: list[WhatIf] = []
+    rank_swap: list[RankSwap] = []
+
+
+class KernelDoc(_Doc, frozen=True, kw_only=True):
+    """Kernels (or copies) of one name and launch shape."""
+
+    name: str
+    category: str
+    count: Annotated[int, _meta("1", "total over ranks and window", "row")]
+    total_ms: Annotated[float, _meta("ms", "sum of durations over ranks and window", "row")]
+    mean_us: MeanUs
+    grid: list[int] | None
+    block: list[int] | None
+    registers: int | None
+    shared_bytes: int | None
+    occupancy: Annotated[float, _meta("%", "as the profiler estimates it", "row")] | None
+    ranks: dict[str, Annotated[float, _meta("ms a step", "mean over steady steps", "rank")]]
+    count_per_step: PerStep | None = None
+
+
+class EnvironmentDoc(_Doc, frozen=True, kw_only=True):
+    per_rank: dict[str, dict[str, str]] = {}
+    differences: list[str] = []
+
+
+class Report(_Doc, frozen=True, kw_only=True):
+    """Everything the analysis says about one run."""
+
+    schema_version: int
+    tool: Tool
+    run: RunDoc
+    warnings: list[WarningDoc]
+    verdict: Verdict
+    findings: list[Finding]
+    checks: list[Check]
+    steps: Steps
+    ranks: list[RankDoc]
+    collectives: list[CollectiveDoc]
+    lateness: dict[str, dict[str, float | None]] = {}
+    clock: list[ClockDoc] = []
+    groups: list[GroupDoc] = []
+    links: list[LinkDoc] = []
+    replay: ReplayDoc | None = None
+    kernels: list[KernelDoc] = []
+    environment: EnvironmentDoc = EnvironmentDoc()
+    answers: list[Check] = []
+
+
+def encode(report: Report) -> bytes:
+    """Return the report as JSON, two-space indented, with a final line feed; same report, same bytes."""
+    encoded = msgspec.json.encode(report, order="deterministic")
+    return msgspec.json.format(encoded, indent=2) + b"\n"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of `Report`, with unit, statistic and scope of every number."""
+    schema = msgspec.json.schema(Report)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,1 @@
+"""Readers: files in, model out. They never analyse."""
