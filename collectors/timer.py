@@ -1,0 +1,291 @@
+"""Step times as the device sees them, for every rank, cheap enough to leave on.
+
+    with StepTimer(path=Path("steps_rank0.jsonl")) as timer:
+        for batch in timer.steps(loader):
+            loss = model(batch)
+            timer.mark("forward")
+            loss.backward()
+            timer.mark("backward")
+            optimizer.step()
+            timer.mark("optimizer")
+
+Nothing inside a step waits for the device. A step lasts from its own begin mark to the next
+step's, both on the current stream: with CUDA events that is completion to completion, what events
+around a step measure. The last step before a break, a change of phase or the end lasts until its
+end mark. On a host clock the same marks are read from `time.perf_counter_ns`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import torch
+
+from trace_analyzer.collectors.clocks import Clock, Memory, open_clock
+from trace_analyzer.collectors.lines import LineFile
+from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_process
+
+SCHEMA_VERSION = 1
+PHASES = ("unprofiled", "warmup", "profiled")
+KEPT_RECORDS = 10_000  # finished steps that wait for drain(); older ones are only in the file
+
+Batch = TypeVar("Batch")
+
+
+@dataclass(slots=True)
+class _Step:
+    index: int
+    phase: str
+    start_unix_ns: int
+    begin: object
+    begin_host_ns: int
+    parts: list[tuple[str, object, int]] = field(default_factory=list)
+    end: object = None
+    end_host_ns: int = 0
+    end_is_next_begin: bool = False
+    memory: Memory | None = None
+
+
+class StepTimer:
+    """Times steps and their parts on the device and on the host.
+
+    `path` receives JSON lines (schema `steps.schema.json`): a header, then one line a step.
+    `rank` and `world_size` come from torch.distributed or the launcher's variables when not
+    given. `device` is "auto" (CUDA events where this process uses CUDA when its first step
+    begins), "cuda" or "cpu". With `reset_peak` the allocator's peak is reset after every step, so
+    that `memory_peak_bytes` is the peak of that step; without it the peak is the process's own,
+    and the training script's view of it stays as it was. `tensorboard` is a log folder for
+    scalars; without the tensorboard package it raises `ModuleNotFoundError`. `exclusive` refuses
+    a file that exists (`FileExistsError`).
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        path: Path | str | None = None,
+        device: str = "auto",
+        reset_peak: bool = True,
+        tensorboard: Path | str | None = None,
+        exclusive: bool = False,
+    ) -> None:
+        self.rank = rank_of_process() if rank is None else rank
+        self.world_size = world_size_of_process() if world_size is None else world_size
+        self.index = 0  # of the next step
+        self._device = device
+        self._clock: Clock | None = None
+        self._reset_peak = reset_peak
+        self._open: _Step | None = None
+        self._ended: _Step | None = None  # waits for the next begin mark, which closes it
+        self._closed: deque[_Step] = deque()  # waits for the device
+        self._finished: deque[dict[str, Any]] = deque(maxlen=KEPT_RECORDS)
+        self._lines = None if path is None else LineFile(Path(path), exclusive=exclusive)
+        self._scalars = None if tensorboard is None else _scalar_writer(Path(tensorboard))
+
+    @property
+    def clock(self) -> str:
+        """Name of the clock: "cuda-event", "host", or "" before the first step."""
+        return "" if self._clock is None else self._clock.name
+
+    def begin_step(self, phase: str = "unprofiled") -> None:
+        """Begin a step; an open one is ended first, at the same mark.
+
+        Raises `ValueError` for a phase that is not in `PHASES`.
+        """
+        if phase not in PHASES:
+            msg = f"phase must be one of {', '.join(PHASES)}, not {phase!r}"
+            raise ValueError(msg)
+        clock = self._started_clock()
+        mark, now_ns = clock.mark(), time.perf_counter_ns()
+        if self._open is not None:
+            self._end_open(clock, mark, now_ns, is_next_begin=True)
+        if self._ended is not None:
+            if self._ended.phase == phase and not self._ended.end_is_next_begin:
+                self._ended.end_is_next_begin = True
+                clock.release(self._ended.end)
+                self._ended.end, self._ended.end_host_ns = mark, now_ns
+            self._closed.append(self._ended)
+            self._ended = None
+        self._open = _Step(self.index, phase, time.time_ns(), mark, now_ns)
+        self.index += 1
+        self._read_passed(clock)
+
+    def mark(self, part: str) -> None:
+        """End a part of the open step: it began at the mark before, or at the step's begin.
+
+        Parts of the same name add up (several forward passes a step). Raises `RuntimeError`
+        outside a step.
+        """
+        if self._open is None or self._clock is None:
+            raise RuntimeError("mark() outside a step: call begin_step() first")
+        self._open.parts.append((part, self._clock.mark(), time.perf_counter_ns()))
+
+    def end_step(self) -> None:
+        """End the open step. Raises `RuntimeError` where none is open."""
+        if self._open is None or self._clock is None:
+            raise RuntimeError("end_step() without begin_step()")
+        self._end_open(self._clock, self._clock.mark(), time.perf_counter_ns(), is_next_begin=False)
+
+    def break_sequence(self) -> None:
+        """Say that what follows does not belong to the last step (a barrier, an evaluation)."""
+        if self._open is not None:
+            self.end_step()
+        if self._ended is not None:
+            self._closed.append(self._ended)
+            self._ended = None
+
+    def drain(self, *, final: bool = False) -> list[dict[str, Any]]:
+        """Return the steps that finished since the last call, oldest first.
+
+        Never waits for the device unless `final`, which ends the open step and waits for all.
+        At most the last 10,000 are kept between calls.
+        """
+        if self._clock is not None:
+            if final:
+                self.break_sequence()
+            self._read_passed(self._clock, wait=final)
+        records = list(self._finished)
+        self._finished.clear()
+        return records
+
+    def flush(self) -> None:
+        """Write what is finished to the file."""
+        if self._clock is not None:
+            self._read_passed(self._clock)
+        if self._lines is not None:
+            self._lines.flush()
+
+    def close(self) -> None:
+        """End, wait for the device, write everything; the finished steps can still be drained."""
+        if self._clock is not None:
+            self.break_sequence()
+            self._read_passed(self._clock, wait=True)
+        if self._lines is not None:
+            self._lines.close()
+        if self._scalars is not None:
+            self._scalars.close()
+            self._scalars = None
+
+    def steps(self, batches: Iterable[Batch], phase: str = "unprofiled") -> Iterator[Batch]:
+        """Yield batches, each inside a step of its own whose "data" part is the wait for it."""
+        iterator = iter(batches)
+        while True:
+            self.begin_step(phase)
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                self._drop_open()
+                return
+            self.mark("data")
+            yield batch
+            if self._open is not None:
+                self.end_step()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._drop_open()  # a step that failed has no time
+        self.close()
+
+    def _started_clock(self) -> Clock:
+        if self._clock is None:
+            self._clock = open_clock(self._device)
+            if self._lines is not None:
+                self._lines.write(self._header())
+                self._lines.flush()
+        return self._clock
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "header",
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "clock": self.clock,
+            "memory_peak": "step" if self._reset_peak else "process",
+            "torch": str(torch.__version__),
+        }
+
+    def _end_open(self, clock: Clock, mark: object, now_ns: int, *, is_next_begin: bool) -> None:
+        step = self._open
+        assert step is not None
+        step.end, step.end_host_ns, step.end_is_next_begin = mark, now_ns, is_next_begin
+        step.memory = clock.memory(reset_peak=self._reset_peak)
+        self._open, self._ended = None, step
+
+    def _drop_open(self) -> None:
+        if self._open is None:
+            return
+        if self._clock is not None:
+            for _, mark, _ in self._open.parts:
+                self._clock.release(mark)  # the begin mark may close the step before
+        self._open = None
+
+    def _read_passed(self, clock: Clock, *, wait: bool = False) -> None:
+        while self._closed:
+            step = self._closed[0]
+            if wait:
+                clock.wait(step.end)
+            elif not clock.passed(step.end):
+                return
+            self._closed.popleft()
+            self._finish(clock, step)
+
+    def _finish(self, clock: Clock, step: _Step) -> None:
+        record: dict[str, Any] = {
+            "kind": "step",
+            "index": step.index,
+            "phase": step.phase,
+            "start_unix_ns": step.start_unix_ns,
+            "step_ms": round(clock.elapsed_ms(step.begin, step.end), 6),
+            "host_ms": (step.end_host_ns - step.begin_host_ns) / 1e6,
+            "closed_by": "next" if step.end_is_next_begin else "end",
+        }
+        before, before_host_ns = step.begin, step.begin_host_ns
+        for part, mark, host_ns in step.parts:
+            device, host = f"{part}_ms", f"{part}_host_ms"
+            device_ms = clock.elapsed_ms(before, mark)
+            record[device] = round(record.get(device, 0.0) + device_ms, 6)
+            record[host] = round(record.get(host, 0.0) + (host_ns - before_host_ns) / 1e6, 6)
+            before, before_host_ns = mark, host_ns
+        if step.memory is not None:
+            record["memory_allocated_bytes"], record["memory_peak_bytes"] = step.memory
+        clock.release(step.begin)
+        for _, mark, _ in step.parts:
+            clock.release(mark)
+        if not step.end_is_next_begin:
+            clock.release(step.end)
+        self._finished.append(record)
+        if self._lines is not None:
+            self._lines.write(record)
+        if self._scalars is not None:
+            for name in ("step_ms", "host_ms", "memory_peak_bytes"):
+                if name in record:
+                    self._scalars.add_scalar(f"{name}/rank{self.rank}", record[name], step.index)
+
+
+def _scalar_writer(folder: Path) -> Any:  # noqa: ANN401
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(log_dir=str(folder))
+
+
+__all__ = ["PHASES", "StepTimer"]
