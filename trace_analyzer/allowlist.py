@@ -50,7 +50,7 @@ _NAMES = frozenset(
 _SECRET = re.compile(r"KEY|TOKEN(?!IZERS_PARALLELISM)|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE")
 # Absolute paths: any at the start of a word, inside a word (-I/opt/me/include) from two parts on.
 _PATH = re.compile(
-    r"""(?<![^\s:,;="'(])(?:~|[A-Za-z]:)?[/\\][^:;,\s="']*|(?:[/\\][^/\\:;,\s="']+){2,}[/\\]?"""
+    r"""(?<![^\s:,;="'(])(?:~|[A-Za-z]:(?=\\))?[/\\][^:;,\s="']*|(?:[/\\][^/\\:;,\s="']+){2,}[/\\]?"""
 )
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]*@")
 _MAX_VALUE_CHARACTERS = 500
