@@ -23,11 +23,15 @@ _COMM_PATTERNS: tuple[str, ...] = (
     r"nvshmem",
     r"\bdeep_ep::|\bdpsk::ep::",
     r"\bmscclpp?::|\bmscclKernel",
-    r"\bcross_device_reduce_",
-    r"\b(?:one|two)_shot_all_reduce",
-    r"\bmultimem_(?:one_shot|all_reduce|all_gather)",
 )
 _COMM = re.compile("|".join(f"(?:{pattern})" for pattern in _COMM_PATTERNS))
+
+# These reduce over peers' memory inside one computing kernel (symmetric memory, custom all-reduce
+# of inference engines). The reference numbers of the field count them as compute, and so do we;
+# `is_fused_communication` lets the report say so.
+_FUSED_COMM = re.compile(
+    r"\bcross_device_reduce_|\b(?:one|two)_shot_all_reduce|\bmultimem_(?:one_shot|all_reduce|all_gather)"
+)
 
 _CATEGORIES: tuple[tuple[str, str], ...] = (
     ("attention", r"flash|fmha|attention|_attn_|\bsdpa|mha_"),
@@ -64,6 +68,11 @@ CATEGORY_NAMES: tuple[str, ...] = (
 def is_communication(name: str) -> bool:
     """Return whether a kernel of this name moves data between GPUs."""
     return _COMM.search(name) is not None
+
+
+def is_fused_communication(name: str) -> bool:
+    """Return whether a computing kernel of this name also exchanges data with other GPUs."""
+    return _FUSED_COMM.search(name) is not None
 
 
 def category(name: str) -> str:
