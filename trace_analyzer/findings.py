@@ -13,6 +13,22 @@ from msgspec import Meta, Struct
 
 SCHEMA_VERSION = 1
 
+DATA_WARNING_NAMES = {
+    "TRC001": "truncated-input",
+    "TRC002": "missing-rank",
+    "TRC003": "profiler-perturbation",
+    "TRC004": "lost-events",
+    "TRC005": "clock-skew",
+    "TRC006": "misaligned-windows",
+    "TRC007": "corrupt-durations",
+    "TRC008": "kernels-hidden-in-graphs",
+    "TRC009": "malformed-events",
+    "TRC010": "no-step-boundaries",
+    "TRC011": "ambiguous-rank",
+    "TRC012": "unit-mismatch",
+    "TRC013": "not-comparable",
+}
+
 
 def _meta(unit: str, statistic: str, scope: str) -> Any:  # noqa: ANN401
     return Meta(extra_json_schema={"unit": unit, "statistic": statistic, "scope": scope})
@@ -119,6 +135,7 @@ class Finding(_Doc, frozen=True, kw_only=True):
     evidence: list[Evidence]
     ranges: list[Range]
     actions: list[str]
+    edit: str = ""  # what the replay changed: "rank 1's host as fast as rank 0's"
 
 
 class Check(_Doc, frozen=True, kw_only=True):
