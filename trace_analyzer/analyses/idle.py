@@ -70,13 +70,22 @@ class IdleParts:
     launch_by_host: dict[str, Int64Array]
 
 
-def find_gaps(rank: Rank, work: Busy) -> Gaps:
-    """Return the gaps between GPU operations of a rank, with their causes."""
+def find_gaps(rank: Rank, work: Busy, since_ns: int | None = None) -> Gaps:
+    """Return the gaps between GPU operations of a rank, with their causes.
+
+    `since_ns` is the start of a partial step that began before the first operation: the time up
+    to that operation is a gap too.
+    """
     start, end = work.any.end[:-1], work.any.start[1:]
+    if since_ns is not None and len(work.any) and since_ns < work.any.start[0]:
+        start = np.concatenate([[since_ns], start]).astype(np.int64)
+        end = np.concatenate([work.any.start[:1], end])
     operations = rank.operations
-    # Operations are sorted by start, so the first one at a gap's end is found by search.
-    row = np.searchsorted(operations.start_ns, end, side="left")
-    launch = operations.launch[row] if len(row) else np.empty(0, dtype=np.int32)
+    # Operations are sorted by start, so the first one at a gap's end is found by search. Those
+    # without length do not end a gap; they are passed over.
+    lasting = np.flatnonzero(operations.end_ns > operations.start_ns)
+    row = lasting[np.searchsorted(operations.start_ns[lasting], end, side="left")]
+    launch = operations.launch[row]
     linked = ~is_na(launch)
     launch_end = start.copy()
     launch_end[linked] = np.clip(rank.calls.end_ns[launch[linked]], start[linked], end[linked])
@@ -140,11 +149,7 @@ def host_activity(rank: Rank) -> list[Intervals]:
 
 
 def idle_parts(rank: Rank, gaps: Gaps, start_ns: Int64Array, end_ns: Int64Array) -> IdleParts:
-    """Divide the idle time of the windows [start_ns, end_ns).
-
-    Idle time outside all gaps (before the first or after the last operation of the recording, in
-    a partial step) is `other`.
-    """
+    """Divide the idle time of the windows [start_ns, end_ns), which lie inside the gaps' range."""
     launch = gaps.launch
     launch_ns = intervals.coverage(launch, start_ns, end_ns)
     by_host: dict[str, Int64Array] = {}

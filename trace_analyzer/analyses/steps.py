@@ -112,8 +112,8 @@ def _backlog(rank: Rank, step: Int32Array) -> BoolArray:
     )[1].reshape(-1)
     first_linked = np.full(int(lane.max()) + 1, np.iinfo(np.int64).max, dtype=np.int64)
     np.minimum.at(first_linked, lane[~unlinked], operations.start_ns[~unlinked])
-    early: BoolArray = unlinked & (operations.start_ns < first_linked[lane])
-    return early | (step == BEFORE_FIRST)
+    before_link = operations.start_ns < first_linked[lane]
+    return np.asarray((step == BEFORE_FIRST) | (unlinked & before_link), dtype=np.bool_)
 
 
 def _join_empty(
