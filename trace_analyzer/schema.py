@@ -101,6 +101,12 @@ class Table:
         if problems:
             raise SchemaError(f"{type(self).__name__}: " + "; ".join(problems))
 
+    def __setstate__(self, state: dict[str, AnyArray]) -> None:
+        # What comes from another process is as read-only as what was made here.
+        self.__dict__.update(state)
+        for spec in self.columns():
+            state[spec.name].flags.writeable = False
+
     @classmethod
     def columns(cls) -> tuple[ColumnSpec, ...]:
         """Return the declared columns in order."""

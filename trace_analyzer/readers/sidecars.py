@@ -1,0 +1,193 @@
+"""What lies beside the traces: step times, environments, and where the rest is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from trace_analyzer.allowlist import allowed, shown_value
+from trace_analyzer.bundle import Role, read_json_object
+from trace_analyzer.errors import UnreadableInputError
+from trace_analyzer.model import DataWarning, Severity, UnprofiledSteps
+
+_MAX_LINE_BYTES = 1 << 20
+_MAX_STEP_MS = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarFile:
+    """A sidecar that was found; `name` is its path inside RUN."""
+
+    path: Path
+    name: str
+    role: Role
+    rank: int | None = None
+    pid: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Sidecars:
+    """What the sidecars of a run say."""
+
+    unprofiled: dict[int, UnprofiledSteps] = field(default_factory=dict)
+    environment: dict[int, dict[str, str]] = field(default_factory=dict)
+    paths: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role → real paths
+    warnings: list[DataWarning] = field(default_factory=list)
+
+
+class _Line(msgspec.Struct):
+    kind: str = ""
+    phase: str = ""
+    step_ms: float | None = None
+    rank: int | None = None
+    schema_version: int | None = None
+
+
+def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
+    """Read timers and environments, and note the paths of the other roles.
+
+    A sidecar that cannot be read is a warning: the traces beside it can still be analysed.
+    """
+    found = Sidecars()
+    by_role: dict[str, list[str]] = {}
+    # Timer files after meta files, so that the richer of two wins.
+    for file in sorted(files, key=lambda item: (item.name.endswith(".jsonl"), item.name)):
+        by_role.setdefault(file.role.value, []).append(str(file.path))
+        try:
+            if file.role is Role.TIMER:
+                _read_timer(file, found)
+            elif file.role is Role.ENVIRONMENT:
+                _read_environment(file, found)
+        except UnreadableInputError as error:
+            found.warnings.append(
+                DataWarning(
+                    code="TRC009",
+                    message=f"{file.name}: {error.problem}",
+                    effect=f"left out: the {file.role.value} file of "
+                    + ("one process" if file.rank is None else f"rank {file.rank}"),
+                    ranks=() if file.rank is None else (file.rank,),
+                )
+            )
+    found.paths = {role: tuple(paths) for role, paths in sorted(by_role.items())}
+    return found
+
+
+def _read_timer(file: SidecarFile, found: Sidecars) -> None:
+    if file.name.endswith(".json"):
+        _read_meta(file, found)
+        return
+    decoder = msgspec.json.Decoder(_Line)
+    times: list[float] = []
+    rank = file.rank
+    unreadable = steps = 0
+    for text in _lines(file):
+        try:
+            line = decoder.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            unreadable += 1
+            continue
+        if line.kind == "header":
+            if line.schema_version != 1:
+                raise UnreadableInputError(
+                    file.name, f"timer schema {line.schema_version} is not 1"
+                )
+            rank = line.rank if line.rank is not None else rank
+        elif line.kind == "step":
+            steps += 1
+            if line.phase == "unprofiled" and line.step_ms is not None:
+                if 0 < line.step_ms < _MAX_STEP_MS:
+                    times.append(line.step_ms)
+                else:
+                    unreadable += 1
+    if unreadable:
+        found.warnings.append(_left_out_lines(file, unreadable))
+    if rank is None or not steps:
+        raise UnreadableInputError(file.name, "no step times in it")
+    if times:
+        found.unprofiled[rank] = UnprofiledSteps(rank=rank, step_ms=tuple(times), path=file.name)
+
+
+def _lines(file: SidecarFile) -> Iterable[bytes]:
+    try:
+        with file.path.open("rb") as stream:
+            while text := stream.readline(_MAX_LINE_BYTES):
+                if text.strip():
+                    yield text
+    except OSError as error:
+        raise UnreadableInputError(file.name, error.strerror or str(error)) from error
+
+
+def _left_out_lines(file: SidecarFile, count: int) -> DataWarning:
+    return DataWarning(
+        code="TRC009",
+        message=f"{file.name}: {count} line{'s' if count > 1 else ''} cannot be read",
+        effect="these step times are left out",
+        severity=Severity.NOTE,
+        count=count,
+        ranks=() if file.rank is None else (file.rank,),
+    )
+
+
+def _read_meta(file: SidecarFile, found: Sidecars) -> None:
+    """Read a `meta_rank{r}.json`: `plain_ms` holds the unprofiled steps, `env` the variables."""
+    document = read_json_object(file.path, display=file.name)
+    rank = document.get("rank", file.rank)
+    times = document.get("plain_ms")
+    if not isinstance(rank, int) or not isinstance(times, list):
+        raise UnreadableInputError(file.name, "no rank or no plain_ms in it")
+    good = tuple(float(value) for value in times if _is_step_ms(value))
+    if len(good) < len(times):
+        found.warnings.append(_left_out_lines(file, len(times) - len(good)))
+    if good:
+        found.unprofiled[rank] = UnprofiledSteps(rank=rank, step_ms=good, path=file.name)
+    environment = allowed(_texts(document.get("env")))
+    environment |= {
+        f"version.{key}": shown_value(str(document[key]))
+        for key in ("torch", "nccl")
+        if isinstance(document.get(key), str)
+    }
+    if isinstance(document.get("gpu"), str):
+        environment["gpu"] = shown_value(document["gpu"])
+    found.environment.setdefault(rank, {}).update(environment)
+
+
+def _is_step_ms(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and 0 < value < _MAX_STEP_MS
+
+
+def _read_environment(file: SidecarFile, found: Sidecars) -> None:
+    document = read_json_object(file.path, display=file.name)
+    if document.get("schema_version") != 1:
+        raise UnreadableInputError(
+            file.name, f"environment schema {document.get('schema_version')!r} is not 1"
+        )
+    rank = document.get("rank", file.rank)
+    if not isinstance(rank, int) or isinstance(rank, bool):
+        raise UnreadableInputError(file.name, "no rank in it")
+    environment = allowed(_texts(document.get("variables")))
+    for part, prefix in (("versions", "version"), ("settings", "setting")):
+        texts = _texts(document.get(part))
+        environment |= {f"{prefix}.{key}": shown_value(text) for key, text in texts.items()}
+    found.environment.setdefault(rank, {}).update(environment)
+
+
+def _texts(value: object) -> Mapping[str, str]:
+    """Return the scalar members of an object as text; numbers and switches as JSON writes them."""
+    if not isinstance(value, dict):
+        return {}
+    texts: dict[str, str] = {}
+    for key, item in sorted(value.items()):
+        if isinstance(item, str):
+            texts[key] = item
+        elif isinstance(item, bool | int | float):
+            texts[key] = msgspec.json.encode(item).decode()
+    return texts
+
+
+__all__ = ["SidecarFile", "Sidecars", "read_sidecars"]
