@@ -1,1 +1,39 @@
-"""The command line."""
+"""The command line: verbs are loaded when they are called, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import click
+
+from trace_analyzer import __version__
+from trace_analyzer.cli.group import LazyGroup, Verb
+
+VERBS = {
+    "analyze": Verb(
+        "trace_analyzer.cli.analyze:analyze", "Say where the time of a run went, and why."
+    ),
+    "demo": Verb(
+        "trace_analyzer.cli.demo:demo", "Analyze the shipped sample and write its report."
+    ),
+    "doctor": Verb(
+        "trace_analyzer.cli.doctor:doctor", "Say what this installation and a run can answer."
+    ),
+    "completion": Verb(
+        "trace_analyzer.cli.completion:completion", "Print the completion script of a shell."
+    ),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    verbs=VERBS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: trace-analyzer analyze runs/healthy --html report.html",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="trace-analyzer")
+def cli() -> None:
+    """Say why a multi-GPU training step is slow, from its traces alone."""
+
+
+def main() -> None:
+    """Run the command line; this is the `trace-analyzer` program."""
+    cli.main(prog_name="trace-analyzer")

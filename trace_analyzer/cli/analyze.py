@@ -1,0 +1,143 @@
+"""`trace-analyzer analyze`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from trace_analyzer.cli.group import EXIT_FINDINGS, debug_option
+from trace_analyzer.cli.outputs import Output, check_outputs, refuse_inputs, write
+from trace_analyzer.cli.progress import ProgressLine
+from trace_analyzer.cli.terminal import text_width, use_color
+from trace_analyzer.cli.values import Milliseconds, Ranks, StepRange
+
+if TYPE_CHECKING:
+    from trace_analyzer.analyses.study import Study
+    from trace_analyzer.assembly import Options
+    from trace_analyzer.findings import Report
+    from trace_analyzer.model import Run
+
+_SEVERITIES = ("low", "medium", "high")
+
+
+@click.command(
+    short_help="Say where the time of a run went, and why.",
+    epilog="Example: trace-analyzer analyze runs/healthy --html report.html",
+)
+@click.argument("run")
+@click.option("--html", metavar="F", help="Write the report as one HTML file; - is stdout.")
+@click.option("--json", "json_", metavar="F", help="Write the report as JSON; - is stdout.")
+@click.option("--markdown", metavar="F", help="Write a summary as Markdown; - is stdout.")
+@click.option(
+    "--unprofiled-step-ms",
+    type=Milliseconds(),
+    metavar="X",
+    help="Time of a step without a profiler, ms.",
+)
+@click.option("--step-range", metavar="NAME", help="Name of the range that repeats once a step.")
+@click.option(
+    "--steps", type=StepRange(), metavar="A:B", help="Use steps A to B only, both included."
+)
+@click.option("--ranks", type=Ranks(), metavar="LIST", help="Read these ranks only, as in 0,2-5.")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*_SEVERITIES, "never"]),
+    default="never",
+    show_default=True,
+    help="Exit with 1 on a finding of at least this severity.",
+)
+@click.option("--redact", is_flag=True, help="Leave out names of hosts, files and users.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("-q", "--quiet", is_flag=True, help="Write nothing on stderr but errors.")
+@debug_option
+@click.pass_context
+def analyze(  # noqa: PLR0913 (one parameter an option)
+    ctx: click.Context,
+    *,
+    run: str,
+    html: str | None,
+    json_: str | None,
+    markdown: str | None,
+    unprofiled_step_ms: float | None,
+    step_range: str | None,
+    steps: tuple[int, int] | None,
+    ranks: tuple[int, ...] | None,
+    fail_on: str,
+    redact: bool,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Say where the time of each step went, per rank, and what would give it back.
+
+    RUN is a trace file, a folder of them, a .zip or .tar, or a URL. The verdict is printed unless
+    another output takes stdout.
+    """
+    asked = (("--html", html), ("--json", json_), ("--markdown", markdown))
+    outputs = [Output(option, target) for option, target in asked if target is not None]
+    check_outputs(outputs, force=force)
+    from trace_analyzer.assembly import Options
+    from trace_analyzer.readers.discovery import open_run
+
+    with ProgressLine(quiet=quiet) as progress:
+        recorded = open_run(run, ranks=ranks, progress=progress, jobs=None)
+    refuse_inputs(outputs, run, [source.path for source in recorded.sources])
+    options = Options(
+        unprofiled_step_ms=unprofiled_step_ms,
+        step_range=step_range,
+        steps=steps,
+        ranks=ranks,
+        redact=redact,
+    )
+    report = report_run(recorded, options, outputs, quiet=quiet)
+    if not any(output.to_stdout for output in outputs):
+        print_verdict(report)
+    if _fails(report, fail_on):
+        ctx.exit(EXIT_FINDINGS)
+
+
+def report_run(run: Run, options: Options, outputs: Sequence[Output], *, quiet: bool) -> Report:
+    """Analyze a run, write the outputs, and return the report."""
+    from trace_analyzer.assembly.report import analyse, build_report
+
+    studied = analyse(run, options)
+    report = build_report(run, options, studied=studied)
+    for output in outputs:
+        place = write(output, _rendered(output, report, studied))
+        if not output.to_stdout and not quiet:
+            click.echo(f"Wrote {place}", err=True)
+    return report
+
+
+def _rendered(output: Output, report: Report, studied: Study) -> str | bytes:
+    if output.option == "--html":
+        from trace_analyzer.assembly.timeline import build_timeline
+        from trace_analyzer.reports import html
+
+        redacted = bool(report.tool.options.get("redact"))
+        return html.render(report, build_timeline(studied, redact=redacted))
+    if output.option == "--json":
+        from trace_analyzer.reports import json
+
+        return json.render(report)
+    from trace_analyzer.reports import markdown
+
+    return markdown.render(report)
+
+
+def print_verdict(report: Report) -> None:
+    """Print the report for the terminal on stdout."""
+    from trace_analyzer.reports import terminal
+
+    color = use_color(sys.stdout)
+    text = terminal.render(report, color=color, width=text_width(sys.stdout))
+    click.echo(text.rstrip("\n"), color=color)
+
+
+def _fails(report: Report, fail_on: str) -> bool:
+    if fail_on == "never":
+        return False
+    least = _SEVERITIES.index(fail_on)
+    return any(_SEVERITIES.index(finding.severity) >= least for finding in report.findings)

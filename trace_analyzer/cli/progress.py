@@ -1,0 +1,52 @@
+"""Progress on the terminal: on stderr, only if that is a terminal, and not for quick work."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self, TextIO
+
+_DELAY_S = 1.0
+_BAR_CHARACTERS = 24
+
+
+class ProgressLine:
+    """One line that is drawn over; nothing at all where stderr is no terminal.
+
+    It is the `progress` callable of `readers.discovery.open_run`.
+    """
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._on = not quiet and self._stream.isatty()
+        self._begun_s = time.monotonic()
+        self._drawn = 0
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        """Draw `done` of `total` with a label (a file's name)."""
+        if not self._on or time.monotonic() - self._begun_s < _DELAY_S:
+            return
+        share = done / total if total else 1.0
+        filled = round(share * _BAR_CHARACTERS)
+        bar = "#" * filled + "-" * (_BAR_CHARACTERS - filled)
+        self._draw(f"reading [{bar}] {100 * share:3.0f} % {label[-40:]}")
+
+    def _draw(self, text: str) -> None:
+        self._stream.write("\r" + text.ljust(self._drawn))
+        self._stream.flush()
+        self._drawn = len(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._drawn:
+            self._draw("")
+            self._stream.write("\r")
+            self._stream.flush()
