@@ -30,6 +30,12 @@ _ENCLOSING = re.compile(
     re.IGNORECASE,
 )
 
+
+def is_enclosing(name: str) -> bool:
+    """Return whether a range of this name encloses a step or a phase, and says no more than that."""
+    return _ENCLOSING.search(name) is not None
+
+
 HOST_CLASSES = (
     "data_loading",
     "blocking_sync",

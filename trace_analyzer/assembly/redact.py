@@ -1,0 +1,55 @@
+"""Takes out of a report what may not leave a company: hosts, folders, commands, kernel names."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import msgspec
+
+from trace_analyzer.findings import KernelDoc, RankDoc, Report, RunDoc, SourceDoc
+
+# NCCL's kernels and copies are public knowledge and say nothing about the model.
+_PUBLIC = ("communication", "memcpy", "memset")
+
+
+def redact(report: Report) -> Report:
+    """Return the report with hosts numbered, paths cut to file names, and kernels named by kind."""
+    replace = msgspec.structs.replace
+    hosts = {host: f"host{number}" for number, host in enumerate(report.run.hosts)}
+    names = kernel_aliases([(row.name, row.category) for row in report.kernels])
+
+    def source(item: SourceDoc) -> SourceDoc:
+        return replace(item, path=PurePath(item.path).name)
+
+    def rank(item: RankDoc) -> RankDoc:
+        return replace(
+            item, host=None if item.host is None else hosts.get(item.host, "host"), pid=None
+        )
+
+    def kernel(item: KernelDoc) -> KernelDoc:
+        return replace(item, name=names.get(item.name, item.name))
+
+    run: RunDoc = replace(
+        report.run,
+        name=PurePath(report.run.name).name,
+        hosts=sorted(hosts.values()),
+        command=None,
+        sources=[source(item) for item in report.run.sources],
+    )
+    return replace(
+        report,
+        run=run,
+        ranks=[rank(item) for item in report.ranks],
+        kernels=[kernel(item) for item in report.kernels],
+    )
+
+
+def kernel_aliases(rows: list[tuple[str, str]]) -> dict[str, str]:
+    """Return stand-ins such as "matmul kernel 3" for (name, category) rows, in their order."""
+    aliases: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for name, category in rows:
+        if category not in _PUBLIC and name not in aliases:
+            counts[category] = counts.get(category, 0) + 1
+            aliases[name] = f"{category} kernel {counts[category]}"
+    return aliases

@@ -1,0 +1,44 @@
+"""Builds the report of a run."""
+
+from __future__ import annotations
+
+from trace_analyzer import __version__
+from trace_analyzer.analyses.study import Study, StudyOptions, study
+from trace_analyzer.assembly.header import environment_doc, run_doc, steps_doc, warning_docs
+from trace_analyzer.assembly.options import Options
+from trace_analyzer.assembly.ranks import rank_docs
+from trace_analyzer.assembly.redact import redact
+from trace_analyzer.assembly.tables import collective_docs, kernel_docs
+from trace_analyzer.assembly.verdict import verdict_of
+from trace_analyzer.findings import SCHEMA_VERSION, Report, Tool
+from trace_analyzer.model import Run
+
+
+def analyse(run: Run, options: Options) -> Study:
+    """Run the analyses that the report and the timeline read from."""
+    return study(run, StudyOptions(step_range=options.step_range, steps=options.steps))
+
+
+def build_report(
+    run: Run, options: Options | None = None, *, studied: Study | None = None
+) -> Report:
+    """Return the report of a run; `studied` saves analysing it again."""
+    options = options or Options()
+    results = studied or analyse(run, options)
+    steps = steps_doc(results, options)
+    ranks = rank_docs(results)
+    report = Report(
+        schema_version=SCHEMA_VERSION,
+        tool=Tool(name="trace-analyzer", version=__version__, options=options.echo()),
+        run=run_doc(run),
+        warnings=warning_docs(results, steps),
+        verdict=verdict_of(results, steps, ranks),
+        findings=[],
+        checks=[],
+        steps=steps,
+        ranks=ranks,
+        collectives=collective_docs(results),
+        kernels=kernel_docs(results),
+        environment=environment_doc(run),
+    )
+    return redact(report) if options.redact else report
