@@ -50,6 +50,16 @@ MeanMs = Annotated[float, _meta("ms a step", "mean over steady steps", "row")]
 GbS = Annotated[float, _meta("GB/s (1e9 bytes)", "from the median transfer duration", "row")]
 Fraction = Annotated[float, _meta("1", "ratio", "run")]
 PerStep = Annotated[float, _meta("1 a step", "mean over steady steps", "row")]
+LatencyUs = Annotated[float, _meta("us", "median of the smallest messages", "row")]
+ReplayMs = Annotated[float, _meta("ms a step", "replayed step", "run")]
+GainMs = Annotated[float, _meta("ms a step", "replayed base minus replayed swap", "rank")]
+LatenessMs = Annotated[float, _meta("ms", "longest wait that it caused", "rank and step")]
+ClockUs = Annotated[float, _meta("us", "fitted over the window", "rank")]
+RankId = Annotated[int, _meta("", "identifier", "rank")]
+StepId = Annotated[int, _meta("", "identifier", "step")]
+Blocks = Annotated[int, _meta("blocks", "of each launch", "row")]
+LaunchThreads = Annotated[int, _meta("threads", "of each launch", "row")]
+RangeNs = Annotated[int, _meta("ns from the start of the rank's window", "one range", "rank")]
 
 
 class _Doc(Struct, frozen=True, kw_only=True):
@@ -65,25 +75,25 @@ class Tool(_Doc, frozen=True, kw_only=True):
 class SourceDoc(_Doc, frozen=True, kw_only=True):
     path: str
     kind: str
-    bytes: int
+    bytes: Annotated[int, _meta("bytes", "file size", "file")]
     sha256: str
-    ranks: list[int]
-    gpu_operations: int
+    ranks: list[RankId]
+    gpu_operations: Annotated[int, _meta("1", "total", "file")]
     tool: str = ""
     schema: str = ""
 
 
 class RunDoc(_Doc, frozen=True, kw_only=True):
     name: str
-    world_size: int | None
+    world_size: Annotated[int, _meta("ranks", "as recorded", "run")] | None
     started: str | None
     hosts: list[str]
     gpu: str | None
     parallelism: str | None
     command: str | None
     sources: list[SourceDoc]
-    recorded_ranks: list[int] = []
-    missing_ranks: list[int] = []
+    recorded_ranks: list[RankId] = []
+    missing_ranks: list[RankId] = []
     versions: dict[str, str] = {}
 
 
@@ -92,16 +102,16 @@ class WarningDoc(_Doc, frozen=True, kw_only=True):
     severity: Literal["error", "warning", "note"]
     message: str
     effect: str
-    count: int
-    ranks: list[int]
+    count: Annotated[int, _meta("1", "total over ranks", "warning")]
+    ranks: list[RankId]
 
 
 class Range(_Doc, frozen=True, kw_only=True):
     """A stretch of one rank's timeline, ns from the start of that rank's window."""
 
-    rank: int
-    start_ns: int
-    end_ns: int
+    rank: RankId
+    start_ns: RangeNs
+    end_ns: RangeNs
     label: str = ""
 
 
@@ -121,9 +131,9 @@ class Finding(_Doc, frozen=True, kw_only=True):
     status: Literal["stable", "experimental"]
     title: str
     severity: Literal["high", "medium", "low"]
-    ranks: list[int]
+    ranks: list[RankId]
     recoverable_ms: RecoverableMs | None
-    recoverable_interval_ms: list[float] | None
+    recoverable_interval_ms: list[RecoverableMs] | None
     ceiling_ms: CeilingMs | None
     basis: Literal["replay", "ceiling", "evidence"]
     confidence: Literal["high", "medium", "low"]
@@ -157,29 +167,29 @@ class Verdict(_Doc, frozen=True, kw_only=True):
     opportunity: str | None
     step_ms: RunMedianMs | None
     recoverable_ms: RecoverableMs | None
-    recoverable_interval_ms: list[float] | None
+    recoverable_interval_ms: list[RecoverableMs] | None
     joint_recoverable_ms: RecoverableMs | None
 
 
 class ExcludedStep(_Doc, frozen=True, kw_only=True):
-    step: int
+    step: StepId
     reason: str
 
 
 class Steps(_Doc, frozen=True, kw_only=True):
     boundary: str
-    count: int
-    used: list[int]
+    count: Annotated[int, _meta("1", "recorded by at least one rank", "run")]
+    used: list[StepId]
     excluded: list[ExcludedStep]
     profiled_ms: RunMedianMs | None
     profiled_mean_ms: RunMeanMs | None
     unprofiled_ms: RunMedianMs | None = None
     unprofiled_basis: Literal["measured", "given", "predicted"] | None = None
-    unprofiled_count: int | None = None
-    unprofiled_steps_ms: list[float] = []
+    unprofiled_count: Annotated[int, _meta("1", "total", "run")] | None = None
+    unprofiled_steps_ms: list[Annotated[float, _meta("ms", "one step", "step")]] = []
     perturbation: Fraction | None = None
     predicted_unprofiled_ms: RunMedianMs | None = None
-    predicted_interval_ms: list[float] | None = None
+    predicted_interval_ms: list[RunMedianMs] | None = None
     predicted_unprofiled_mean_ms: RunMeanMs | None = None
     bound: Literal["host", "device", "mixed"] | None = None
     replay_error: Fraction | None = None
@@ -221,7 +231,7 @@ class StepPartition(_Doc, frozen=True, kw_only=True):
 
 
 class StepRow(_Doc, frozen=True, kw_only=True):
-    index: int
+    index: StepId
     start_ms: Annotated[
         float, _meta("ms from the start of the window", "one step", "rank and step")
     ]
@@ -235,13 +245,13 @@ class StepRow(_Doc, frozen=True, kw_only=True):
 
 
 class RankDoc(_Doc, frozen=True, kw_only=True):
-    rank: int
+    rank: RankId
     gpu: str | None
     host: str | None
     window: WindowPartition | None
     step: StepPartition | None
     steps: list[StepRow]
-    pid: int | None = None
+    pid: Annotated[int, _meta("", "identifier", "rank")] | None = None
     rank_basis: str = ""
     partial: bool = False
 
@@ -256,13 +266,13 @@ class CollectiveDoc(_Doc, frozen=True, kw_only=True):
 
     operation: str
     group: str | None
-    ranks: list[int]
+    ranks: list[RankId]
     dtype: str | None
     bytes: Annotated[int, _meta("bytes", "nccl-tests S", "row")] | None
     count_per_step: PerStep | None
-    grid: list[int] | None
-    block: list[int] | None
-    channels: int | None
+    grid: list[Blocks] | None
+    block: list[LaunchThreads] | None
+    channels: Annotated[int, _meta("1", "of each launch", "row")] | None
     duration_us: Percentiles
     transfer_us: Percentiles | None = None
     wait_us: dict[str, MeanUs] = {}
@@ -276,46 +286,46 @@ class CollectiveDoc(_Doc, frozen=True, kw_only=True):
 
 
 class ClockDoc(_Doc, frozen=True, kw_only=True):
-    rank: int
-    offset_us: float
-    residual_us: float
+    rank: RankId
+    offset_us: ClockUs
+    residual_us: ClockUs
 
 
 class GroupDoc(_Doc, frozen=True, kw_only=True):
     name: str
-    ranks: list[int]
-    latency_us: float | None = None
+    ranks: list[RankId]
+    latency_us: LatencyUs | None = None
     busbw_gbs: GbS | None = None
     reference_gbs: GbS | None = None
     reference_basis: str | None = None
 
 
 class LinkDoc(_Doc, frozen=True, kw_only=True):
-    src: int
-    dst: int
-    bytes: int | None
-    count: int | None
-    latency_us: float | None
-    bandwidth_gbs: float | None
-    reference_gbs: float | None
+    src: RankId
+    dst: RankId
+    bytes: Annotated[int, _meta("bytes", "total", "row")] | None
+    count: Annotated[int, _meta("1", "total", "row")] | None
+    latency_us: LatencyUs | None
+    bandwidth_gbs: GbS | None
+    reference_gbs: GbS | None
     basis: Literal["p2p", "pair-group", "bench", "topology"]
 
 
 class WhatIf(_Doc, frozen=True, kw_only=True):
     name: str
-    ms: float
-    interval_ms: list[float] | None = None
+    ms: ReplayMs
+    interval_ms: list[ReplayMs] | None = None
 
 
 class RankSwap(_Doc, frozen=True, kw_only=True):
-    rank: int
-    host_gain_ms: float
-    device_gain_ms: float
+    rank: RankId
+    host_gain_ms: GainMs
+    device_gain_ms: GainMs
 
 
 class ReplayDoc(_Doc, frozen=True, kw_only=True):
-    base_ms: float | None
-    joint_ms: float | None
+    base_ms: ReplayMs | None
+    joint_ms: ReplayMs | None
     what_if: list[WhatIf] = []
     rank_swap: list[RankSwap] = []
 
@@ -328,10 +338,10 @@ class KernelDoc(_Doc, frozen=True, kw_only=True):
     count: Annotated[int, _meta("1", "total over ranks and window", "row")]
     total_ms: Annotated[float, _meta("ms", "sum of durations over ranks and window", "row")]
     mean_us: MeanUs
-    grid: list[int] | None
-    block: list[int] | None
-    registers: int | None
-    shared_bytes: int | None
+    grid: list[Blocks] | None
+    block: list[LaunchThreads] | None
+    registers: Annotated[int, _meta("registers a thread", "of each launch", "row")] | None
+    shared_bytes: Annotated[int, _meta("bytes a block", "of each launch", "row")] | None
     occupancy: Annotated[float, _meta("%", "as the profiler estimates it", "row")] | None
     ranks: dict[str, Annotated[float, _meta("ms a step", "mean over steady steps", "rank")]]
     count_per_step: PerStep | None = None
@@ -345,7 +355,7 @@ class EnvironmentDoc(_Doc, frozen=True, kw_only=True):
 class Report(_Doc, frozen=True, kw_only=True):
     """Everything the analysis says about one run."""
 
-    schema_version: int
+    schema_version: Annotated[int, _meta("", "identifier", "report")]
     tool: Tool
     run: RunDoc
     warnings: list[WarningDoc]
@@ -355,7 +365,7 @@ class Report(_Doc, frozen=True, kw_only=True):
     steps: Steps
     ranks: list[RankDoc]
     collectives: list[CollectiveDoc]
-    lateness: dict[str, dict[str, float | None]] = {}
+    lateness: dict[str, dict[str, LatenessMs | None]] = {}
     clock: list[ClockDoc] = []
     groups: list[GroupDoc] = []
     links: list[LinkDoc] = []
