@@ -17,6 +17,8 @@ from trace_analyzer.readers.identity import Identity, with_end
 
 SAME_TIME_NS = 10**9  # starts this close are one recording: ranks start in lockstep
 FAR_APART_NS = 600 * 10**9  # starts this far apart are not, whatever the clocks
+# Containers give all runs of an archive the same process id: look back at this many only.
+_PROCESSES_TRIED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,8 @@ class Group:
         self.world_size: int | None = None
         self.starts_ns: tuple[int, int] | None = None  # of the first and of the last window
         self.unix_time = False
+        self.named = True  # every process has a rank
+        self.folders: set[PurePosixPath] = set()
         self.add(processes)
 
     def add(self, processes: Sequence[Process]) -> None:
@@ -78,6 +82,8 @@ class Group:
         for process in processes:
             self.world_size = self.world_size or process.identity.world_size
             self.unix_time |= process.identity.base_ns is not None
+            self.named &= process.rank is not None
+            self.folders |= {window.folder for window in process.windows}
         starts = [f.identity.start_ns for f in self.files if f.identity.start_ns is not None]
         self.starts_ns = (min(starts), max(starts)) if starts else None
 
@@ -99,7 +105,7 @@ class Group:
     @property
     def folder(self) -> PurePosixPath:
         """The innermost folder that holds all files."""
-        return common_folder(file.folder for file in self.files)
+        return common_folder(self.folders)
 
 
 def common_folder(folders: Iterable[PurePosixPath]) -> PurePosixPath:
@@ -150,7 +156,7 @@ def _chains(files: list[TraceFile]) -> list[list[TraceFile]]:
     """Split files of one rank and process id into processes with disjoint windows."""
     chains: list[list[TraceFile]] = []
     for file in sorted(files, key=lambda item: (item.identity.start_ns or 0, item.name)):
-        for chain in reversed(chains):
+        for chain in reversed(chains[-_PROCESSES_TRIED:]):
             if _follows(chain[-1], file):
                 chain.append(file)
                 break
@@ -217,6 +223,9 @@ def _merge(groups: list[Group], folder: PurePosixPath) -> list[Group]:
     # Candidates by their ranks: whole families that cannot fit are passed over at once.
     open_groups: dict[frozenset[int], list[Group]] = defaultdict(list)
     for group in sorted(groups, key=lambda item: (item.start_ns, item.files[0].name)):
+        if not group.named and group.folders != {folder}:
+            merged.append(group)  # without a rank, two jobs side by side look the same
+            continue
         best = _best(group, open_groups, folder)
         if best is None:
             merged.append(group)
@@ -257,10 +266,9 @@ def _fits(group: Group, other: Group, folder: PurePosixPath) -> bool:
         return False
     if not _same_versions(group.processes[0].identity, other.processes[0].identity):
         return False
-    unnamed = any(p.rank is None for p in (*group.processes, *other.processes))
-    together = all(file.folder == folder for file in (*group.files, *other.files))
-    if unnamed and not together:
-        return False  # two jobs side by side look the same
+    together = group.folders == other.folders == {folder}
+    if not together and not (group.named and other.named):
+        return False
     if any(_same_process(a.identity, b.identity) for a in group.processes for b in other.processes):
         return False
     return any(
