@@ -1,0 +1,297 @@
+"""An nsys SQLite export as tables and columns: opened read-only, probed, and read into arrays.
+
+Every table and most columns are optional in some version or with some option, so nothing here
+asks for a version: `pragma table_info` decides.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import numpy as np
+
+from trace_analyzer.errors import UnreadableInputError
+from trace_analyzer.schema import NA_INT64, Int64Array
+
+HEADER = b"SQLite format 3\0"
+
+_WAL_VERSION = 2  # bytes 18 and 19 of a database in write-ahead mode
+_BATCH_ROWS = 20_000
+_LOCK_PATIENCE_S = 1.0
+_LOOKUP_IDS = 500  # below SQLite's limit of variables in every build
+_MARK_TABLES = frozenset(
+    {
+        "META_DATA_EXPORT",
+        "EXPORT_META_DATA",
+        "META_DATA_CAPTURE",
+        "TARGET_INFO_SESSION_START_TIME",
+        "NVTX_EVENTS",
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+    }
+)
+
+Columns = Mapping[str, Int64Array]
+
+
+def is_nsys(tables: Iterable[str]) -> bool:
+    """Tell whether these tables are those of an nsys export (nvprof's have other string tables)."""
+    names = set(tables)
+    return bool(names & _MARK_TABLES) and "StringTable" not in names
+
+
+def _encode(path: Path, *, immutable: bool) -> str:
+    # A path may hold ?, # or %, which mean something else in an address.
+    return f"file:{quote(str(path.resolve()))}?mode=ro" + ("&immutable=1" if immutable else "")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Export:
+    """One export, open for reading. Use it in a `with` block.
+
+    `tables` maps every table to its columns (name → whether it may hold NULL). `odd_values` counts
+    what stood in a numeric column and was no number; it is read as missing. Any error of the
+    database turns into `UnreadableInputError`.
+    """
+
+    def __init__(self, path: Path, display: str | None = None) -> None:
+        self.path = path
+        self.display = display or str(path)
+        self.odd_values = 0
+        self._stack = ExitStack()
+        try:
+            with self._errors():
+                self._connection = self._open()
+                self.tables = self._probe()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            with self.path.open("rb") as stream:
+                head = stream.read(20)
+        except OSError as error:
+            raise UnreadableInputError(
+                self.display, (error.strerror or str(error)).lower()
+            ) from error
+        if not head:
+            raise UnreadableInputError(self.display, "the file is empty", "export the report again")
+        if not head.startswith(HEADER):
+            raise UnreadableInputError(self.display, "not an SQLite database")
+        wal = self.path.with_name(self.path.name + "-wal")
+        journal = self.path.with_name(self.path.name + "-journal")
+        if _has_bytes(wal):
+            # Reading it in place would create or change a -shm file beside the user's data.
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="nsys-")))
+            copy = folder / "export.sqlite"
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(wal, folder / "export.sqlite-wal")
+            return self._connect(copy, immutable=False)
+        if head[18] == _WAL_VERSION:
+            return self._connect(self.path, immutable=True)
+        try:
+            return self._connect(self.path, immutable=False)
+        except sqlite3.OperationalError as error:
+            # File systems without locks, and folders that cannot be written, refuse; a lock that
+            # somebody holds, or a half-finished write, is not to be ignored.
+            if "locked" in str(error) or _has_bytes(journal):
+                raise
+            return self._connect(self.path, immutable=True)
+
+    def _connect(self, path: Path, *, immutable: bool) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            _encode(path, immutable=immutable),
+            uri=True,
+            timeout=_LOCK_PATIENCE_S,
+            isolation_level=None,
+        )
+        connection.text_factory = _text
+        try:
+            connection.execute("pragma query_only=1")
+            connection.execute("pragma trusted_schema=0")
+            connection.execute("pragma temp_store=2")
+            connection.execute("begin")  # one view of the file, should somebody write to it
+            connection.execute("select count(*) from sqlite_master").fetchone()
+        except sqlite3.Error:
+            connection.close()
+            raise
+        self._stack.callback(connection.close)
+        return connection
+
+    def _probe(self) -> dict[str, dict[str, bool]]:
+        names = self._connection.execute(
+            "select name from sqlite_master where type = 'table'"
+        ).fetchall()
+        return {
+            name: {
+                row[1]: not row[3]
+                for row in self._connection.execute(f"pragma table_info({_quoted(name)})")
+            }
+            for (name,) in names
+        }
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            problem, hint = _explain(str(error))
+            raise UnreadableInputError(self.display, problem, hint) from error
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Tell whether the table is there with all these columns."""
+        return table in self.tables and all(name in self.tables[table] for name in columns)
+
+    def count(self, table: str) -> int:
+        """Return the number of rows, as told by the largest row id: exact in any fresh export."""
+        if table not in self.tables:
+            return 0
+        (last,) = self.rows(f"select max(rowid) from {_quoted(table)}")[0]  # noqa: S608 -- quoted
+        return last if isinstance(last, int) else 0
+
+    def rows(self, query: str, parameters: Sequence[int] = ()) -> list[tuple[object, ...]]:
+        """Return all rows of a query: for small tables and for text."""
+        with self._errors():
+            return self._connection.execute(query, parameters).fetchall()
+
+    def texts(self, table: str, *columns: str) -> list[tuple[object, ...]]:
+        """Return these columns of a small table, None for a column or table that is absent."""
+        if table not in self.tables:
+            return []
+        wanted = ", ".join(
+            _quoted(name) if name in self.tables[table] else "null" for name in columns
+        )
+        return self.rows(f"select {wanted} from {_quoted(table)}")  # noqa: S608 -- quoted
+
+    def integers(
+        self, table: str, columns: Sequence[str], *, row_ids: bool = False
+    ) -> dict[str, Int64Array]:
+        """Return integer columns as int64 arrays of equal length, in the order of the file.
+
+        NULL is NA; so is every value of a column that the table does not have. With `row_ids`,
+        the key "rowid" is added. An absent table has no rows.
+        """
+        if table not in self.tables:
+            return {name: np.empty(0, dtype=np.int64) for name in (*columns, "rowid")}
+        nullable = self.tables[table]
+        present = [name for name in columns if name in nullable]
+        plain = [
+            f"coalesce({_quoted(name)}, ?1)" if nullable[name] else _quoted(name)
+            for name in present
+        ]
+        if row_ids:
+            present = [*present, "rowid"]
+            plain = [*plain, "rowid"]
+        if not plain:
+            raise UnreadableInputError(
+                self.display, f"table {table} has none of the columns of an nsys export"
+            )
+        try:
+            parts = self._parts(table, plain)
+        except (TypeError, ValueError, OverflowError):
+            parts = self._parts(table, self._checked(table, present))
+        length = sum(map(len, parts[0]))
+        # Popped one by one, so that a column's parts are freed before the next is joined.
+        result = {name: _joined(parts.pop(0)) for name in present}
+        for name in columns:
+            if name not in result:
+                result[name] = np.full(length, NA_INT64, dtype=np.int64)
+        return result
+
+    def _parts(self, table: str, expressions: Sequence[str]) -> list[list[Int64Array]]:
+        """Read in batches; return the parts of each column."""
+        width = len(expressions)
+        query = f"select {', '.join(expressions)} from {_quoted(table)}"  # noqa: S608 -- quoted
+        parameters = (NA_INT64,) if "?1" in query else ()
+        parts: list[list[Int64Array]] = [[] for _ in expressions]
+        with self._errors():
+            values = chain.from_iterable(self._connection.execute(query, parameters))
+            while True:
+                flat = np.fromiter(islice(values, _BATCH_ROWS * width), dtype=np.int64)
+                if not len(flat):
+                    return parts
+                for position, part in enumerate(parts):
+                    part.append(flat[position::width].copy())
+
+    def _checked(self, table: str, columns: Sequence[str]) -> list[str]:
+        """Return expressions that read text and blobs in numeric columns as missing, and count."""
+        expressions: list[str] = []
+        for name in columns:
+            column = _quoted(name)
+            query = (
+                f"select count(*) from {_quoted(table)} "  # noqa: S608 -- quoted
+                f"where typeof({column}) not in ('integer', 'null')"
+            )
+            self.odd_values += int(str(self.rows(query)[0][0]))
+            expressions.append(f"case typeof({column}) when 'integer' then {column} else ?1 end")
+        return expressions
+
+    def strings(self, ids: Int64Array) -> dict[int, str]:
+        """Return the texts of these `StringIds`; ids without a text are left out."""
+        if not self.has("StringIds", "id", "value"):
+            return {}
+        wanted = np.unique(ids[ids >= 0]).tolist()
+        found: dict[int, str] = {}
+        with self._errors():
+            if len(wanted) * 4 > self.count("StringIds"):
+                keep = set(wanted)
+                cursor = self._connection.execute("select id, value from StringIds")
+                found.update(row for row in cursor if row[0] in keep)
+            else:
+                for first in range(0, len(wanted), _LOOKUP_IDS):
+                    part = wanted[first : first + _LOOKUP_IDS]
+                    marks = ",".join("?" * len(part))
+                    query = f"select id, value from StringIds where id in ({marks})"  # noqa: S608
+                    found.update(self._connection.execute(query, part))
+        return {key: text for key, text in found.items() if text is not None}
+
+
+def _joined(parts: Sequence[Int64Array]) -> Int64Array:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _has_bytes(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _explain(message: str) -> tuple[str, str]:
+    """Return what a message of SQLite means for the user, and what to do."""
+    lowered = message.lower()
+    if "locked" in lowered or "busy" in lowered:
+        return "another program is writing to this database", "wait until the export has finished"
+    if "not a database" in lowered or "malformed" in lowered or "corrupt" in lowered:
+        return f"the database is damaged ({message})", "export the report again"
+    if "readonly" in lowered or "read-only" in lowered:
+        return "a write to this database was never finished", "export the report again"
+    return f"SQLite cannot read it ({message})", "export the report again"
