@@ -47,13 +47,13 @@ P50Us = Annotated[float, _meta("us", "median", "row")]
 P99Us = Annotated[float, _meta("us", "99th percentile", "row")]
 MeanUs = Annotated[float, _meta("us", "mean", "row")]
 MeanMs = Annotated[float, _meta("ms a step", "mean over steady steps", "row")]
-GbS = Annotated[float, _meta("GB/s (1e9 bytes)", "from the median transfer duration", "row")]
+GbS = Annotated[float, _meta("GB/s (1e9 bytes)", "as the basis beside it says", "row")]
 Fraction = Annotated[float, _meta("1", "ratio", "run")]
 PerStep = Annotated[float, _meta("1 a step", "mean over steady steps", "row")]
 LatencyUs = Annotated[float, _meta("us", "median of the smallest messages", "row")]
 ReplayMs = Annotated[float, _meta("ms a step", "replayed step", "run")]
 GainMs = Annotated[float, _meta("ms a step", "replayed base minus replayed swap", "rank")]
-LatenessMs = Annotated[float, _meta("ms", "longest wait that it caused", "rank and step")]
+LatenessMs = Annotated[float, _meta("ms", "how long its peers waited for it", "rank and step")]
 ClockUs = Annotated[float, _meta("us", "fitted over the window", "rank")]
 RankId = Annotated[int, _meta("", "identifier", "rank")]
 StepId = Annotated[int, _meta("", "identifier", "step")]
@@ -382,6 +382,14 @@ def encode(report: Report) -> bytes:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of `Report`, with unit, statistic and scope of every number."""
+    """Return the JSON Schema (2020-12) of `Report`.
+
+    Every field has a description; every number has `unit`, `statistic` and `scope`.
+    """
+    from trace_analyzer.field_meanings import MEANINGS
+
     schema = msgspec.json.schema(Report)
+    for name, definition in schema["$defs"].items():
+        for field, declared in definition["properties"].items():
+            declared["description"] = MEANINGS[name][field]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

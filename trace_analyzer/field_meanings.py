@@ -1,0 +1,291 @@
+"""What every field of the report means, for the JSON Schema and the documentation.
+
+Units, statistics and scopes stand on the types in `findings`; here is the sentence that a reader
+needs beside them. A field without an entry, and an entry without a field, fail a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_PARTITION = {
+    "compute_ms": "union of kernels that are not communication",
+    "comm_ms": "union of communication kernels, hidden ones included",
+    "comm_exposed_ms": "communication while no computing kernel runs",
+    "copy_exposed_ms": "copies and memsets while no kernel runs",
+    "idle_ms": "no GPU operation runs",
+}
+_RECOVERABLE = (
+    "what fixing it would give back in a step of the unprofiled run; overlaps with that of other "
+    "findings and is never added to it; null where the replay is withheld"
+)
+_INTERVAL = "95 % interval, [low, high]; null where it cannot be given"
+
+MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "Report": {
+        "schema_version": "version of this document's schema",
+        "tool": "what made the report",
+        "run": "what was analysed",
+        "warnings": "what to know about the data before believing a number, worst first",
+        "verdict": "the answer in short",
+        "findings": "causes, faults first, each kind by recoverable time",
+        "checks": "rules that found nothing, or could not look",
+        "steps": "which steps the statistics are made of, and how long they are",
+        "ranks": "where the time of every rank went",
+        "collectives": "communication kernels, by total duration",
+        "lateness": "step number → rank → lateness; null where it cannot be told",
+        "clock": "how the clocks of the ranks were aligned",
+        "groups": "bandwidth and latency of every process group",
+        "links": "bandwidth between pairs of GPUs, only where the data can tell",
+        "replay": "the step replayed with changes; null where it was not",
+        "kernels": "kernels, copies and memsets, by total duration",
+        "environment": "settings of the processes, by allow-list",
+        "answers": "which questions this recording can answer",
+    },
+    "Tool": {
+        "name": "name of the program",
+        "version": "version of the program",
+        "options": "options that were set, by name",
+    },
+    "RunDoc": {
+        "name": "name of the folder or file, or the job name of the bundle",
+        "world_size": "ranks of the job; null where the files do not tell",
+        "started": "start of the recording, ISO 8601 UTC",
+        "hosts": "names of the hosts",
+        "gpu": "model of the GPUs",
+        "parallelism": "how the job is distributed: DDP, FSDP, …; null where unknown",
+        "command": "command line of the training program, where the bundle has it",
+        "sources": "files that were read",
+        "recorded_ranks": "global ranks with a trace",
+        "missing_ranks": "ranks of the world without a trace",
+        "versions": "versions of torch, CUDA, driver, NCCL …; differing ones joined by a slash",
+    },
+    "SourceDoc": {
+        "path": "path of the file inside the run",
+        "kind": "what the file is: kineto, nsys, timer …",
+        "bytes": "size on disk, compressed where it is",
+        "sha256": "SHA-256 of the file, hexadecimal",
+        "ranks": "ranks that it holds",
+        "gpu_operations": "kernels, copies and memsets that were read from it",
+        "tool": "program that wrote it, with version",
+        "schema": "version of its format",
+    },
+    "WarningDoc": {
+        "code": "stable code, TRC…",
+        "severity": (
+            "error: part of the answer is missing or wrong; warning: it holds with the stated "
+            "limit; note: good to know"
+        ),
+        "message": "what was found in the data",
+        "effect": "what is different in the report because of it",
+        "count": "how often it was found",
+        "ranks": "ranks it concerns; empty for the run as a whole",
+    },
+    "Verdict": {
+        "state": (
+            "fault: something is broken; likely: probably so; nothing: no fault of 3 % of the step "
+            "or more; no-verdict: it cannot be told"
+        ),
+        "headline": "the answer in one or two sentences",
+        "proof": "the numbers that it rests on",
+        "rival": "the next best explanation, and why it is not the one; may be empty",
+        "do_next": "the next action",
+        "confidence": "how sure the verdict is; null without one",
+        "primary": "code of the leading fault; null without one",
+        "opportunity": "code of the largest opportunity; null without one",
+        "step_ms": "step time that the verdict speaks of: unprofiled where it is known",
+        "recoverable_ms": _RECOVERABLE,
+        "recoverable_interval_ms": _INTERVAL,
+        "joint_recoverable_ms": "what fixing all faults at once would give back",
+    },
+    "Finding": {
+        "code": "stable code of the rule",
+        "name": "name of the rule",
+        "kind": "fault: something is wrong; opportunity: nothing is, but a change would gain",
+        "status": "experimental rules rest on no recorded real data and never lead",
+        "title": "what was found, in one sentence",
+        "severity": "high from 10 % of the step, medium from 3 %, low below",
+        "ranks": "ranks on which it was found",
+        "recoverable_ms": _RECOVERABLE,
+        "recoverable_interval_ms": _INTERVAL,
+        "ceiling_ms": "time of the step that the cause covers: the most that fixing it could give",
+        "basis": "what ranks the finding",
+        "confidence": "how sure it is",
+        "confidence_reason": "why it is not surer",
+        "caused_by": "code of the finding that explains this one; null without one",
+        "proof": "the numbers that it rests on",
+        "rival": "the next best explanation, and why it is not the one",
+        "limits": "when the finding is wrong",
+        "evidence": "tables that prove it",
+        "ranges": "where to see it on the timeline",
+        "actions": "what to do, most useful first",
+        "edit": "what the replay changed; empty without replay",
+    },
+    "Evidence": {
+        "title": "caption of the table",
+        "columns": "headers, with units",
+        "rows": "cells; null where unknown",
+        "ranges": "where to see it on the timeline",
+    },
+    "Range": {
+        "rank": "whose timeline",
+        "start_ns": "begin",
+        "end_ns": "end, not included",
+        "label": "what it shows",
+    },
+    "Check": {
+        "code": "stable code of the rule or question",
+        "state": (
+            "passed: looked and found nothing; not-distinguishable: found something that may be "
+            "noise; not-applicable: the data cannot tell; error: the rule failed"
+        ),
+        "reason": "why it is in this state",
+        "needs": "what to record so that it can be told; may be empty",
+        "name": "name of the rule or question",
+    },
+    "Steps": {
+        "boundary": "what steps are cut at: ProfilerStep, the name of a range, a period of kernels",
+        "count": "steps that were recorded completely, or the partial one",
+        "used": "numbers of the steady steps that statistics are made of",
+        "excluded": "steps that are not used",
+        "profiled_ms": "length of a step in the trace",
+        "profiled_mean_ms": "mean length of a step in the trace",
+        "unprofiled_ms": "length of a step without a profiler; null where unknown",
+        "unprofiled_basis": "where that comes from: a step timer, --unprofiled-step-ms, a model",
+        "unprofiled_count": "steps that were timed without a profiler, on the slowest rank",
+        "unprofiled_steps_ms": "their times, in order",
+        "perturbation": "profiled over unprofiled step, minus 1",
+        "predicted_unprofiled_ms": "unprofiled step as predicted from the trace alone",
+        "predicted_interval_ms": "95 % interval of that, [low, high]",
+        "predicted_unprofiled_mean_ms": "the same for the mean step",
+        "bound": "what a step waits for: the host that launches, the device, or both",
+        "replay_error": "replayed over recorded step without any change, minus 1",
+    },
+    "ExcludedStep": {
+        "step": "number of the step",
+        "reason": "why it is not used",
+    },
+    "RankDoc": {
+        "rank": "global rank",
+        "gpu": "number and model of the GPU that it used most",
+        "host": "name of the host",
+        "window": "partition of everything recorded; null without GPU operations",
+        "step": "partition of the mean steady step; null without a step",
+        "steps": "partition of every step, steady or not",
+        "pid": "process id",
+        "rank_basis": "how the rank is known: content, name, payload, or order of processes",
+        "partial": "no step is complete; the one shown begins on the host",
+    },
+    "WindowPartition": {
+        "window_ms": "start of the first GPU operation to end of the last one",
+        **_PARTITION,
+        "head_ms": "window before the first step; negative if a partial step begins before it",
+        "tail_ms": "window after the last step",
+    },
+    "StepPartition": {
+        "step_ms": "length of the step on the device",
+        **_PARTITION,
+        "step_median_ms": "median length of the step",
+        "comm_transfer_ms": "matched communication that moves data: an upper estimate",
+        "comm_wait_ms": "matched communication that waits for peers: a lower estimate",
+        "comm_exposed_transfer_ms": "exposed communication that moves data",
+        "comm_exposed_wait_ms": "exposed communication that waits for peers",
+        "comm_exposed_unsplit_ms": "exposed communication that cannot be matched over ranks",
+        "replayed_wait_ms": "waiting for peers in the replayed, unprofiled step",
+        "idle_launch_ms": "idle because the host had not launched the next operation",
+        "idle_launch_by_host": "the same by what the launching thread was doing",
+        "idle_latency_ms": "idle between launch and start, up to 15 µs a gap",
+        "idle_other_ms": "the rest of idle, and gaps before operations without a launch",
+    },
+    "StepRow": {
+        "index": "number of the step as the trace counts it",
+        "start_ms": "start on the device",
+        "step_ms": "length on the device",
+        **_PARTITION,
+        "steady": "whether statistics use it",
+    },
+    "CollectiveDoc": {
+        "operation": "allreduce, allgather, reducescatter, broadcast, send, …",
+        "group": "process group; null where the trace does not tell",
+        "ranks": "global ranks of the group",
+        "dtype": "element type",
+        "bytes": "message size",
+        "count_per_step": "launches a rank",
+        "grid": "grid, [x, y, z]",
+        "block": "block, [x, y, z]",
+        "channels": "NCCL channels: grid x",
+        "duration_us": "duration of the kernel, waiting for peers included",
+        "transfer_us": "shortest duration over the ranks of each matched collective",
+        "wait_us": "rank → own duration minus transfer",
+        "algbw_gbs": "algorithm bandwidth as nccl-tests define it",
+        "busbw_gbs": "bus bandwidth as nccl-tests define it",
+        "exposed_ms_per_step": "time while no computing kernel runs, mean over ranks",
+        "count": "launches",
+        "kernel": "name of the kernel",
+        "bandwidth_basis": "which duration the bandwidths divide by",
+        "duration_ms_by_rank": "rank → total duration",
+    },
+    "Percentiles": {
+        "p50": "median",
+        "p99": "99th percentile",
+    },
+    "ClockDoc": {
+        "rank": "whose clock",
+        "offset_us": "added to the clock of this rank",
+        "residual_us": "what the fit leaves: 95th percentile of end differences, at least 15",
+    },
+    "GroupDoc": {
+        "name": "name of the process group",
+        "ranks": "global ranks",
+        "latency_us": "time of a message whose size does not matter",
+        "busbw_gbs": "bus bandwidth of large messages",
+        "reference_gbs": "what it is compared with",
+        "reference_basis": "where the reference comes from",
+    },
+    "LinkDoc": {
+        "src": "sender",
+        "dst": "receiver",
+        "bytes": "bytes moved",
+        "count": "messages",
+        "latency_us": "time of a message whose size does not matter",
+        "bandwidth_gbs": "bandwidth of large messages",
+        "reference_gbs": "what it is compared with",
+        "basis": "what the values come from",
+    },
+    "ReplayDoc": {
+        "base_ms": "step replayed without any change",
+        "joint_ms": "step replayed with all faults fixed",
+        "what_if": "step replayed with the changes that were asked for",
+        "rank_swap": "what a rank with its peers' times would give back",
+    },
+    "WhatIf": {
+        "name": "the change",
+        "ms": "length of the step with it",
+        "interval_ms": _INTERVAL,
+    },
+    "RankSwap": {
+        "rank": "whose times are replaced",
+        "host_gain_ms": "gain if its host were as fast as its peers'",
+        "device_gain_ms": "gain if its GPU were as fast as its peers'",
+    },
+    "KernelDoc": {
+        "name": "name of the kernel or copy, demangled",
+        "category": "family, by name: matmul, attention, communication, copy, …",
+        "count": "launches",
+        "total_ms": "duration",
+        "mean_us": "duration",
+        "grid": "grid, [x, y, z]; null for copies and where it is not recorded",
+        "block": "block, [x, y, z]",
+        "registers": "registers",
+        "shared_bytes": "static plus dynamic shared memory",
+        "occupancy": "estimated occupancy of the device",
+        "ranks": "rank → duration",
+        "count_per_step": "launches a rank",
+    },
+    "EnvironmentDoc": {
+        "per_rank": "rank → name → value",
+        "differences": "settings in which ranks differ",
+    },
+}
+
+__all__ = ["MEANINGS"]
