@@ -16,13 +16,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trace_analyzer.collectors.recorder import Recorder
+    from trace_analyzer.collectors.session import record
     from trace_analyzer.collectors.timer import StepTimer
 
 _HOMES = {
+    "Recorder": "trace_analyzer.collectors.recorder",
     "StepTimer": "trace_analyzer.collectors.timer",
+    "record": "trace_analyzer.collectors.session",
 }
 
-__all__ = ["StepTimer"]
+__all__ = ["Recorder", "StepTimer", "record"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401

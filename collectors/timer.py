@@ -21,7 +21,7 @@ import os
 import platform
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -164,16 +164,45 @@ class StepTimer:
         if self._lines is not None:
             self._lines.flush()
 
-    def close(self) -> None:
-        """End, wait for the device, write everything; the finished steps can still be drained."""
+    def note(self, message: str) -> None:
+        """Add a remark to the file."""
+        if self._lines is not None:
+            self._lines.write({"kind": "note", "message": message})
+            self._lines.flush()
+
+    def close(
+        self, *, patience_s: float | None = None, end: Mapping[str, Any] | None = None
+    ) -> None:
+        """End, wait for the device, write everything; the finished steps can still be drained.
+
+        Steps that the device does not finish within `patience_s` are left out. `end` becomes the
+        file's last line.
+        """
         if self._clock is not None:
             self.break_sequence()
-            self._read_passed(self._clock, wait=True)
+            if patience_s is None:
+                self._read_passed(self._clock, wait=True)
+            else:
+                deadline = time.monotonic() + patience_s
+                while self._closed and time.monotonic() < deadline:
+                    self._read_passed(self._clock)
+                    time.sleep(0.001)
         if self._lines is not None:
+            if end is not None:
+                self._lines.write({"kind": "end", **end})
             self._lines.close()
         if self._scalars is not None:
             self._scalars.close()
             self._scalars = None
+
+    def drop_open(self) -> None:
+        """Forget the open step: it failed, or training ended in it."""
+        if self._open is None:
+            return
+        if self._clock is not None:
+            for _, mark, _ in self._open.parts:
+                self._clock.release(mark)  # the begin mark may close the step before
+        self._open = None
 
     def steps(self, batches: Iterable[Batch], phase: str = "unprofiled") -> Iterator[Batch]:
         """Yield batches, each inside a step of its own whose "data" part is the wait for it."""
@@ -183,7 +212,7 @@ class StepTimer:
             try:
                 batch = next(iterator)
             except StopIteration:
-                self._drop_open()
+                self.drop_open()
                 return
             self.mark("data")
             yield batch
@@ -200,7 +229,7 @@ class StepTimer:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._drop_open()  # a step that failed has no time
+            self.drop_open()  # a step that failed has no time
         self.close()
 
     def _started_clock(self) -> Clock:
@@ -230,14 +259,6 @@ class StepTimer:
         step.end, step.end_host_ns, step.end_is_next_begin = mark, now_ns, is_next_begin
         step.memory = clock.memory(reset_peak=self._reset_peak)
         self._open, self._ended = None, step
-
-    def _drop_open(self) -> None:
-        if self._open is None:
-            return
-        if self._clock is not None:
-            for _, mark, _ in self._open.parts:
-                self._clock.release(mark)  # the begin mark may close the step before
-        self._open = None
 
     def _read_passed(self, clock: Clock, *, wait: bool = False) -> None:
         while self._closed:

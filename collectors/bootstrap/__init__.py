@@ -1,0 +1,1 @@
+"""The folder that `collect` puts first on the ranks' PYTHONPATH. Nothing is imported from here."""

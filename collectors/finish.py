@@ -1,0 +1,268 @@
+"""Closes a bundle: compresses what a killed rank left, lists the files, and says what is in it.
+
+Standard library only. Runs after training, in the process that started it, also when training
+failed: what was recorded is kept and listed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trace_analyzer import __version__
+from trace_analyzer.bundle import (
+    BundleFile,
+    Manifest,
+    Role,
+    default_name,
+    describe_file,
+    write_manifest,
+)
+from trace_analyzer.collectors import compressing, environment, nccl_log
+from trace_analyzer.errors import UnreadableInputError
+
+_PATTERNS: tuple[tuple[Role, str], ...] = (
+    (Role.KINETO, r"rank(?P<rank>\d+)\.pt\.trace\.json(?:\.gz)?"),
+    (Role.NSYS, r".+\.sqlite"),
+    (Role.TIMER, r"steps_rank(?P<rank>\d+)(?:_nsys)?\.jsonl"),
+    (Role.ENVIRONMENT, r"env_rank(?P<rank>\d+)\.json"),
+    (Role.CALIBRATION, r"calibration_rank(?P<rank>\d+)\.json"),
+    (Role.SAMPLER, r"gpu\d+\.(?:parquet|csv)"),
+    (Role.BENCH, r"bench_.+\.json"),
+    (Role.NCCL_LOG, r"nccl_(?P<pid>\d+)\.log"),
+    (Role.FLIGHT_RECORDER, r"flight_rank(?P<rank>\d+)\.pkl"),
+)
+_OURS = "|".join(pattern for _, pattern in _PATTERNS).replace("?P<rank>", "").replace("?P<pid>", "")
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What a bundle holds, for the one who recorded it."""
+
+    files: tuple[BundleFile, ...]
+    complete_ranks: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    unprofiled_ms: dict[int, float] = field(default_factory=dict)  # median a rank
+    notes: list[str] = field(default_factory=list)
+
+    def count(self, role: Role) -> int:
+        """Return the number of files of a role."""
+        return sum(1 for item in self.files if item.role is role)
+
+
+def now() -> str:
+    """Return the time as the manifest writes it: ISO 8601, UTC."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+
+
+def write(
+    folder: Path,
+    *,
+    started: str,
+    world_size: int | None = None,
+    command: Sequence[str] = (),
+    job_name: str = "",
+    extra_versions: Mapping[str, str] | None = None,
+) -> Summary:
+    """Complete the files of a bundle and write its manifest; return what it holds.
+
+    Raises `OSError` where the folder cannot be written.
+    """
+    notes: list[str] = []
+    for plain in sorted(folder.glob("rank*.pt.trace.json")):
+        try:
+            compressing.compress(plain)
+        except OSError as error:
+            notes.append(f"{plain.name} stays uncompressed: {error.strerror}")
+    for log in sorted(folder.glob("nccl_*.log")):
+        dropped = nccl_log.shorten(log)
+        if dropped:
+            notes.append(f"{log.name}: {dropped:,} repeated lines left out")
+    files = tuple(_described(folder))
+    timers = [item for item in files if item.role is Role.TIMER]
+    environments = list(_documents(folder, files, Role.ENVIRONMENT))
+    summary = Summary(files=files, notes=notes)
+    _read_timers(folder, timers, summary)
+    summary.notes += environment.differences(environments)
+    sizes = {size for size in (_world_size(folder, item) for item in timers) if size}
+    versions = {"trace-analyzer": __version__, **_versions(environments), **(extra_versions or {})}
+    write_manifest(
+        folder,
+        Manifest(
+            job_name=job_name or _job_name(command, folder),
+            job_id=os.environ.get("SLURM_JOB_ID") or uuid.uuid4().hex,
+            started=started,
+            files=files,
+            world_size=world_size or max(sizes, default=None),
+            command=shlex.join(shown_command(command)),
+            commit=_commit(),
+            tool_versions=versions,
+        ),
+    )
+    return summary
+
+
+def holds_recording(folder: Path) -> bool:
+    """Whether a folder holds files of a bundle."""
+    if not folder.is_dir():
+        return False
+    return (folder / "bundle.json").exists() or any(
+        re.fullmatch(_OURS, path.name) for path in folder.iterdir()
+    )
+
+
+def remove_recording(folder: Path, *, rank: int | None = None) -> None:
+    """Remove the files of a bundle, or those of one rank; other files stay."""
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        found = _role(path.name)
+        if (rank is None and (found is not None or path.name == "bundle.json")) or (
+            rank is not None and found is not None and found[1] == rank
+        ):
+            path.unlink()
+
+
+def shown_command(command: Sequence[str]) -> list[str]:
+    """Return a command without the values of options that look like secrets."""
+    shown: list[str] = []
+    hide = False
+    secret = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
+    for word in command:
+        name, equals, _ = word.partition("=")
+        if hide:
+            shown.append("***")
+            hide = False
+        elif secret.search(name) and (name.startswith("-") or name.isupper()):
+            shown.append(f"{name}=***" if equals else word)
+            hide = not equals
+        else:
+            shown.append(word)
+    return shown
+
+
+def _described(folder: Path) -> Iterator[BundleFile]:
+    pids = {}
+    found = [(path, _role(path.name)) for path in sorted(folder.iterdir()) if path.is_file()]
+    for path, role in found:
+        if role is not None and role[0] is Role.TIMER:
+            header = _header(path)
+            pids[(role[1], "_nsys" in path.name)] = header.get("pid")
+    ranks = {pid: rank for (rank, _), pid in pids.items() if pid is not None}
+    for path, role in found:
+        if role is None:
+            continue
+        kind, rank, pid = role
+        if kind in {Role.KINETO, Role.FLIGHT_RECORDER, Role.CALIBRATION, Role.ENVIRONMENT}:
+            pid = pids.get((rank, True)) or pids.get((rank, False))
+        elif kind is Role.TIMER:
+            pid = pids.get((rank, "_nsys" in path.name))
+        elif kind is Role.NCCL_LOG:
+            rank = ranks.get(pid)
+        yield describe_file(folder, path, kind, rank=rank, pid=pid)
+
+
+def _role(name: str) -> tuple[Role, int | None, int | None] | None:
+    for role, pattern in _PATTERNS:
+        match = re.fullmatch(pattern, name)
+        if match:
+            values = match.groupdict()
+            rank, pid = values.get("rank"), values.get("pid")
+            return role, None if rank is None else int(rank), None if pid is None else int(pid)
+    return None
+
+
+def _header(path: Path) -> dict[str, Any]:
+    with path.open(encoding="utf-8") as stream:
+        line = stream.readline()
+    try:
+        header = json.loads(line)
+    except ValueError:
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _world_size(folder: Path, timer: BundleFile) -> int | None:
+    size = _header(folder / timer.path).get("world_size")
+    return size if isinstance(size, int) else None
+
+
+def _read_timers(folder: Path, timers: Sequence[BundleFile], summary: Summary) -> None:
+    complete: dict[int, bool] = {}
+    for item in timers:
+        rank = item.rank if item.rank is not None else 0
+        times = []
+        is_complete = False
+        for line in (folder / item.path).read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue  # the last line of a killed process
+            if record.get("kind") == "step" and record.get("phase") == "unprofiled":
+                times.append(float(record["step_ms"]))
+            elif record.get("kind") == "note":
+                summary.notes.append(f"rank {rank}: {record['message']}")
+            elif record.get("kind") == "end":
+                is_complete = bool(record.get("complete"))
+        if times:
+            summary.unprofiled_ms[rank] = sorted(times)[len(times) // 2]
+        complete[rank] = complete.get(rank, True) and is_complete
+    summary.ranks = tuple(sorted(complete))
+    summary.complete_ranks = tuple(sorted(rank for rank, done in complete.items() if done))
+
+
+def _documents(folder: Path, files: Sequence[BundleFile], role: Role) -> Iterator[dict[str, Any]]:
+    from trace_analyzer.bundle import read_json_object
+
+    for item in files:
+        if item.role is role:
+            try:
+                yield read_json_object(folder / item.path)
+            except UnreadableInputError:
+                continue  # cut off with its process; the readers warn about it
+
+
+def _versions(environments: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for document in environments:
+        for name in ("torch", "cuda", "nccl", "driver"):
+            value = document.get("versions", {}).get(name)
+            if value and name not in found:
+                found[name] = value
+    return found
+
+
+def _job_name(command: Sequence[str], folder: Path) -> str:
+    scripts = [word for word in command if word.endswith(".py")]
+    return Path(scripts[0]).stem if scripts else folder.name
+
+
+def _commit() -> str:
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    done = subprocess.run(  # noqa: S603  # fixed arguments
+        [git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+__all__ = [
+    "Summary",
+    "default_name",
+    "holds_recording",
+    "now",
+    "remove_recording",
+    "shown_command",
+    "write",
+]

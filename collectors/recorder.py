@@ -1,0 +1,268 @@
+"""Takes one rank through the schedule of a recording.
+
+Steps are timed, then profiled, then timed again, by the counts of `Schedule`; inside a timed step
+nothing waits. What goes wrong in here is said and noted, and training goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from trace_analyzer.bundle import Role, default_name
+from trace_analyzer.collectors import flight
+from trace_analyzer.collectors.captures import (
+    DEVICE_PATIENCE_SECONDS,
+    Capture,
+    NoCapture,
+    NsysCapture,
+    TorchCapture,
+)
+from trace_analyzer.collectors.options import (
+    Entry,
+    Mode,
+    Options,
+    Segment,
+)
+from trace_analyzer.collectors.ranges import NoRanges, NvtxRanges, ProfilerRanges, Ranges
+from trace_analyzer.collectors.ranks import rank_of_process
+from trace_analyzer.collectors.rendezvous import Rendezvous
+from trace_analyzer.collectors.timer import StepTimer
+from trace_analyzer.errors import TraceAnalyzerError
+
+
+class RecordingExistsError(TraceAnalyzerError):
+    """The bundle already holds a recording of this rank."""
+
+
+class Recorder:
+    """Takes one rank through the schedule.
+
+    `begin()` opens the first step, `step()` ends one and begins the next, `close()` ends the
+    recording wherever it is. `done` turns true when the schedule is through. Raises
+    `RecordingExistsError` where the folder holds this rank already.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.rank = rank_of_process()
+        self.done = False
+        self.complete = False
+        self.ranges: Ranges = NoRanges()
+        self._segments = options.schedule.segments(options.mode)
+        self._segment: Segment | None = None
+        self._left = 0
+        self._begun = False
+        self._pid = os.getpid()
+        self._rendezvous = Rendezvous()
+        self._capture = _capture(options, self.rank)
+        path = options.path / timer_name(options.mode, self.rank)
+        try:
+            self._timer = StepTimer(path=path, reset_peak=options.reset_peak, exclusive=True)
+        except FileExistsError as error:
+            msg = f"{path}: this rank is recorded already; choose another folder, or --force"
+            raise RecordingExistsError(msg) from error
+
+    def begin(self) -> None:
+        """Begin the first step."""
+        self._guarded(self._next_segment)
+        self._begun = True
+
+    def step(self) -> None:
+        """End a step and begin the next one."""
+        if not self.done:
+            self._guarded(self._step)
+
+    def mark(self, part: str) -> None:
+        """End a part ("data", "forward", "backward", "optimizer", "other") of the open step."""
+        if not self.done:
+            self._timer.mark(part)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time a part of the step, and give it a range in the trace."""
+        self.mark("other")
+        self.ranges.begin(name)
+        yield
+        self.ranges.end(name)
+        self.mark(name)
+
+    def close(self) -> None:
+        """End the recording; what there is is kept. May be called twice."""
+        if self.done or os.getpid() != self._pid:
+            return
+        self._guarded(self._close_early)
+
+    def abandon(self, reason: str) -> None:
+        """End at once, waiting for nothing, because the process is about to be killed."""
+        if self.done or os.getpid() != self._pid:
+            return
+        self.done = True
+        self._note_all([reason])
+        self._timer.drop_open()
+        self._timer.close(patience_s=0.0, end={"complete": False})
+
+    def _step(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._next_segment()
+            return
+        assert self._segment is not None
+        self._begin_step(self._segment)
+        if self._segment.active or self._capturing:
+            self._capture.step()
+
+    @property
+    def _capturing(self) -> bool:
+        return self._segment is not None and (
+            self._segment.active or self._segment.entry is Entry.START
+        )
+
+    def _next_segment(self) -> None:
+        if not self._segments:
+            self._finish()
+            return
+        was_capturing = self._capturing
+        segment = self._segments.pop(0)
+        if segment.entry is Entry.FOLLOW:
+            self._segment, self._left = segment, segment.steps
+            self._begin_step(segment)
+            if was_capturing:
+                self._capture.step()
+            return
+        self.ranges.end_step()
+        if self._begun:
+            self._timer.break_sequence()
+        if segment.entry is Entry.STOP:
+            self._capture.step()
+            self._stop_capture()
+        self._meet()
+        if segment.entry is Entry.START:
+            segment = self._start_capture(segment)
+        self._segment, self._left = segment, segment.steps
+        self._begin_step(segment)
+
+    def _begin_step(self, segment: Segment) -> None:
+        self._timer.begin_step(segment.phase)
+        if segment.active:
+            self.ranges.begin_step(self._timer.index - 1)
+
+    def _start_capture(self, segment: Segment) -> Segment:
+        schedule = self.options.schedule
+        if schedule.sample_seconds is not None:
+            active = self._rendezvous.share(self._steps_in(schedule.sample_seconds))
+            schedule = dataclasses.replace(schedule, active=active)
+            self._segments = [
+                dataclasses.replace(later, steps=active) if later.active else later
+                for later in self._segments
+            ]
+            if segment.active:
+                segment = dataclasses.replace(segment, steps=active)
+        self._capture.start(schedule)
+        self.ranges = _ranges(self.options.mode)
+        return segment
+
+    def _steps_in(self, seconds: float) -> int:
+        times: list[float] = sorted(
+            record["step_ms"]
+            for record in self._timer.drain(final=True)
+            if record["phase"] == "unprofiled"
+        )
+        if not times:
+            return self.options.schedule.active
+        return max(2, round(seconds * 1000.0 / times[len(times) // 2]))
+
+    def _stop_capture(self) -> None:
+        self.ranges.end_step()
+        self.ranges = NoRanges()
+        self._capture.stop()
+        self._note_all(self._capture.notes)
+        flight.dump(self.options.path / default_name(Role.FLIGHT_RECORDER, self.rank))
+
+    def _meet(self) -> None:
+        known = self._rendezvous.problem
+        self._rendezvous.meet()
+        if self._rendezvous.problem and not known:
+            self._note_all([self._rendezvous.problem])
+
+    def _finish(self) -> None:
+        self.done = True
+        self._timer.break_sequence()
+        self._meet()
+        self._capture.finish()
+        self._note_all(self._capture.notes)
+        self.complete = True
+        if self.options.calibrate and self.options.mode is Mode.TORCH:
+            self._calibrate()
+        self._end()
+        self._meet()
+
+    def _calibrate(self) -> None:
+        from trace_analyzer.collectors import calibration
+
+        try:
+            calibration.record(self.options, self.rank, together=not self._rendezvous.problem)
+        except Exception as error:  # noqa: BLE001  # the trace is good without it
+            self._note_all([f"no calibration: {type(error).__name__}: {error}"])
+
+    def _close_early(self) -> None:
+        self.done = True
+        self.ranges.end_step()
+        if self._capturing:
+            self._stop_capture()
+        self._capture.finish()
+        left = sum(segment.steps for segment in self._segments) + self._left
+        self._note_all([f"training ended {left} steps before the recording was complete"])
+        self._end()
+
+    def _end(self) -> None:
+        if self.complete:
+            self._timer.close(end={"complete": True})
+        else:
+            # The open step is cut off, and the device may wait for a rank that has gone.
+            self._timer.drop_open()
+            self._timer.close(patience_s=DEVICE_PATIENCE_SECONDS, end={"complete": False})
+
+    def _note_all(self, notes: list[str]) -> None:
+        for note in notes:
+            self._timer.note(note)
+            print(f"trace-analyzer: rank {self.rank}: {note}", file=sys.stderr, flush=True)  # noqa: T201
+        notes.clear()
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  # a defect in here must not end a training run
+            self.done = True
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            note = (
+                f"recording stopped, training goes on: {type(error).__name__}: {error} "
+                f"({Path(where.filename).name}:{where.lineno})"
+            )
+            self._note_all([note])
+            with suppress(Exception):
+                self._end()
+
+
+def timer_name(mode: Mode, rank: int) -> str:
+    """Return the name of a rank's step file.
+
+    Steps under nsys get a file of their own beside the one of the timing run.
+    """
+    name = default_name(Role.TIMER, rank)
+    return name.replace(".jsonl", "_nsys.jsonl") if mode is Mode.NSYS else name
+
+
+def _capture(options: Options, rank: int) -> Capture:
+    if options.mode is Mode.TORCH:
+        return TorchCapture(options, rank)
+    return NsysCapture() if options.mode is Mode.NSYS else NoCapture()
+
+
+def _ranges(mode: Mode) -> Ranges:
+    return NvtxRanges() if mode is Mode.NSYS else ProfilerRanges()
