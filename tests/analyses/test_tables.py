@@ -75,7 +75,10 @@ def test_collectives_by_size_and_shape() -> None:
     assert row.exposed_ms_per_step == 0.1
     # 4 MB in 300 µs; two ranks: bus factor 1.
     assert row.algbw_gbs == row.busbw_gbs == 13.333
-    assert row.bandwidth_basis is not None
+    assert row.bandwidth_basis == "median of the shortest duration among the ranks"
+    assert row.transfer_us is not None
+    assert row.transfer_us.p50 == 300
+    assert row.wait_us == {"0": 0.0, "1": 0.0}
 
 
 def test_kernels_over_ranks() -> None:

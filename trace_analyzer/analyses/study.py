@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trace_analyzer.analyses.cross_rank import CrossRank, cross_rank
 from trace_analyzer.analyses.idle import Gaps, IdleParts, find_gaps, idle_parts
 from trace_analyzer.analyses.kernel_table import KernelRow, kernel_table
 from trace_analyzer.analyses.nccl_table import CollectiveRow, nccl_table
@@ -49,6 +50,7 @@ class Study:
     step_mean_ns: float | None
     kernels: list[KernelRow]
     collectives: list[CollectiveRow]
+    cross: CrossRank | None  # None with fewer than two ranks that communicate
 
 
 def study(run: Run, options: StudyOptions | None = None) -> Study:
@@ -77,6 +79,9 @@ def study(run: Run, options: StudyOptions | None = None) -> Study:
         step_mean_ns=mean_ns,
         kernels=kernel_table(run, steps, steady.mask),
         collectives=nccl_table(run, work, steps, steady.mask),
+        cross=cross_rank(
+            {rank.rank: rank for rank in run.ranks if rank.rank in steps}, steps, work
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from statistics import median
 
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.assembly.options import Options
+from trace_analyzer.assembly.peers import matching_warnings
 from trace_analyzer.assembly.ranks import ms
 from trace_analyzer.findings import (
     EnvironmentDoc,
@@ -107,6 +108,7 @@ def warning_docs(study: Study, steps: Steps) -> list[WarningDoc]:
     warnings = [
         *study.run.all_warnings(),
         *(warning for item in study.ranks.values() for warning in item.steps.warnings),
+        *matching_warnings(study.cross),
         *_perturbation(steps),
         *_fused(study.run),
         *_few_steps(study),

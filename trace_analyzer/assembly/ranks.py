@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trace_analyzer.analyses.cross_rank import RankWaits
 from trace_analyzer.analyses.study import RankStudy, Study
 from trace_analyzer.findings import RankDoc, StepPartition, StepRow, WindowPartition
 from trace_analyzer.model import Rank
@@ -18,9 +19,17 @@ def ms(ns: float) -> float:
 def rank_docs(study: Study) -> list[RankDoc]:
     """Return one entry a rank of the run, those without GPU operations included."""
     return [
-        _without_gpu(rank) if rank.rank not in study.ranks else _with_gpu(study.ranks[rank.rank])
+        _without_gpu(rank)
+        if rank.rank not in study.ranks
+        else _with_gpu(study.ranks[rank.rank], _waits(study, rank.rank))
         for rank in study.run.ranks
     ]
+
+
+def _waits(study: Study, rank: int) -> RankWaits | None:
+    """Return how the rank's communication divides; None where none of it could be matched."""
+    found = None if study.cross is None else study.cross.ranks[rank]
+    return None if found is None or found.matched == 0 else found
 
 
 def gpu_label(rank: Rank) -> str | None:
@@ -50,7 +59,7 @@ def _without_gpu(rank: Rank) -> RankDoc:
     )
 
 
-def _with_gpu(item: RankStudy) -> RankDoc:
+def _with_gpu(item: RankStudy, split: RankWaits | None) -> RankDoc:
     window, steps, parts = item.window, item.steps, item.parts
     return RankDoc(
         rank=item.rank.rank,
@@ -69,7 +78,7 @@ def _with_gpu(item: RankStudy) -> RankDoc:
             head_ms=ms(steps.head_ns),
             tail_ms=ms(steps.tail_ns),
         ),
-        step=_mean_step(item),
+        step=_mean_step(item, split),
         steps=[
             StepRow(
                 index=int(steps.index[k]),
@@ -87,7 +96,7 @@ def _with_gpu(item: RankStudy) -> RankDoc:
     )
 
 
-def _mean_step(item: RankStudy) -> StepPartition | None:
+def _mean_step(item: RankStudy, split: RankWaits | None) -> StepPartition | None:
     """Means over steady steps: sums of integers, divided once, so that the parts add up."""
     chosen = item.steady
     count = int(chosen.sum())
@@ -106,6 +115,11 @@ def _mean_step(item: RankStudy) -> StepPartition | None:
         comm_exposed_ms=mean(parts.comm_exposed_ns),
         copy_exposed_ms=mean(parts.copy_exposed_ns),
         idle_ms=mean(parts.idle_ns),
+        comm_transfer_ms=None if split is None else mean(split.transfer_ns),
+        comm_wait_ms=None if split is None else mean(split.wait_ns),
+        comm_exposed_transfer_ms=None if split is None else mean(split.exposed_transfer_ns),
+        comm_exposed_wait_ms=None if split is None else mean(split.exposed_wait_ns),
+        comm_exposed_unsplit_ms=None if split is None else mean(split.exposed_unsplit_ns),
         idle_launch_ms=mean(idle.launch_ns),
         idle_launch_by_host={name: mean(ns) for name, ns in idle.launch_by_host.items()},
         idle_latency_ms=mean(idle.latency_ns),

@@ -6,6 +6,7 @@ from trace_analyzer import __version__
 from trace_analyzer.analyses.study import Study, StudyOptions, study
 from trace_analyzer.assembly.header import environment_doc, run_doc, steps_doc, warning_docs
 from trace_analyzer.assembly.options import Options
+from trace_analyzer.assembly.peers import clock_docs, group_docs, lateness_doc, link_docs
 from trace_analyzer.assembly.ranks import rank_docs
 from trace_analyzer.assembly.redact import redact
 from trace_analyzer.assembly.tables import collective_docs, kernel_docs
@@ -38,6 +39,10 @@ def build_report(
         steps=steps,
         ranks=ranks,
         collectives=collective_docs(results),
+        lateness=lateness_doc(results),
+        clock=clock_docs(results),
+        groups=group_docs(results),
+        links=link_docs(results),
         kernels=kernel_docs(results),
         environment=environment_doc(run),
     )

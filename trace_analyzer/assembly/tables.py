@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from trace_analyzer.analyses.kernel_table import KernelRow, LaunchShape
@@ -11,7 +13,7 @@ from trace_analyzer.assembly.ranks import ms
 from trace_analyzer.findings import CollectiveDoc, KernelDoc, Percentiles
 from trace_analyzer.model import ProcessGroup
 from trace_analyzer.nccl_names import bus_factor
-from trace_analyzer.schema import Int64Array
+from trace_analyzer.schema import Int64Array, is_na
 
 # The JSON keeps the rows that matter and folds the rest into one, so that sums still hold.
 MOST_KERNEL_ROWS = 300
@@ -45,17 +47,48 @@ def collective_docs(study: Study) -> list[CollectiveDoc]:
     return [_collective(study, row) for row in study.collectives]
 
 
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Transfer of the matched operations of a row, and mean wait by rank."""
+
+    transfer_ns: Int64Array
+    wait_us: dict[str, float]
+
+
+def _split(study: Study, row: CollectiveRow) -> _Split | None:
+    """Divide the operations of a row; None where none of them is matched."""
+    if study.cross is None:
+        return None
+    transfers: list[Int64Array] = []
+    wait_us: dict[str, float] = {}
+    for rank, rows in row.rows.items():
+        change = study.cross.ranks[rank].transfer_start_ns[rows]
+        known = ~is_na(change)
+        if not bool(known.any()):
+            continue
+        operations = study.ranks[rank].rank.operations
+        start, end = operations.start_ns[rows[known]], operations.end_ns[rows[known]]
+        transfers.append(end - change[known])
+        wait_us[str(rank)] = round(float(np.mean(change[known] - start)) / 1e3, 3)
+    return _Split(np.concatenate(transfers), wait_us) if transfers else None
+
+
 def _collective(study: Study, row: CollectiveRow) -> CollectiveDoc:
     key, durations = row.key, row.all_durations_ns
     steps = len(study.steady.used)
     size = None if key.group is None else key.group.size or len(key.group.ranks) or None
-    algbw, busbw, basis = None, None, None
-    transfer_ns = float(np.percentile(durations, UNMATCHED_TRANSFER_PERCENTILE))
+    split = _split(study, row)
+    if split is None:
+        transfer_ns = float(np.percentile(durations, UNMATCHED_TRANSFER_PERCENTILE))
+        basis = "10th percentile of durations, not matched over ranks: a lower bound"
+    else:
+        transfer_ns = float(np.median(split.transfer_ns))
+        basis = "median of the shortest duration among the ranks"
+    algbw, busbw = None, None
     if key.message_bytes and size and transfer_ns > 0:
         algbw = round(key.message_bytes / transfer_ns, 3)
         factor = bus_factor(key.operation, size)
         busbw = None if factor is None else round(algbw * factor, 3)
-        basis = "10th percentile of durations, not matched over ranks: a lower bound"
     return CollectiveDoc(
         operation=key.operation,
         group=group_label(key.group),
@@ -67,9 +100,11 @@ def _collective(study: Study, row: CollectiveRow) -> CollectiveDoc:
         block=_shape(key.shape.block),
         channels=key.shape.grid[0] if key.shape.grid else None,
         duration_us=percentiles_us(durations),
+        transfer_us=None if split is None else percentiles_us(split.transfer_ns),
+        wait_us={} if split is None else split.wait_us,
         algbw_gbs=algbw,
         busbw_gbs=busbw,
-        bandwidth_basis=basis,
+        bandwidth_basis=None if algbw is None else basis,
         exposed_ms_per_step=(
             ms(sum(row.exposed_ns.values()) / len(row.exposed_ns) / steps) if steps else None
         ),

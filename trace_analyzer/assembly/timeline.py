@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trace_analyzer.analyses.cross_rank import RankWaits
 from trace_analyzer.analyses.idle import is_enclosing, launching_threads
 from trace_analyzer.analyses.study import RankStudy, Study
 from trace_analyzer.assembly.ranks import gpu_label
@@ -49,6 +50,7 @@ class _Lane:
     name: Int64Array
     slice_kind: Int8Array
     bytes: Int64Array | None = None
+    transfer_start: Int64Array | None = None
 
 
 def build_timeline(study: Study, *, redact: bool = False) -> Timeline:
@@ -58,10 +60,21 @@ def build_timeline(study: Study, *, redact: bool = False) -> Timeline:
     names = NameTable()
     shift = _shifts(study)
     ranks = tuple(
-        _rank_timeline(item, shift[number], names, redact=redact)
+        _rank_timeline(
+            item,
+            None if study.cross is None else study.cross.ranks[number],
+            shift[number],
+            names,
+            redact=redact,
+        )
         for number, item in study.ranks.items()
     )
-    return Timeline(names=tuple(names.texts), ranks=ranks, shown_step=_median_step(study))
+    return Timeline(
+        names=tuple(names.texts),
+        ranks=ranks,
+        shown_step=_median_step(study),
+        clock_residual_ns=None if study.cross is None else study.cross.residual_ns,
+    )
 
 
 def _shifts(study: Study) -> dict[int, int]:
@@ -95,10 +108,12 @@ def _median_step(study: Study) -> int | None:
     return None if best is None else best[1]
 
 
-def _rank_timeline(item: RankStudy, shift: int, names: NameTable, *, redact: bool) -> RankTimeline:
+def _rank_timeline(
+    item: RankStudy, split: RankWaits | None, shift: int, names: NameTable, *, redact: bool
+) -> RankTimeline:
     rank = item.rank
     aliases = _aliases(rank) if redact else {}
-    lanes = [*_range_lanes(item), *_host_lanes(rank), *_stream_lanes(rank)]
+    lanes = [*_range_lanes(item), *_host_lanes(rank), *_stream_lanes(rank, split)]
     return RankTimeline(
         rank=rank.rank,
         lanes=tuple(_drawn(lane, rank, shift, names, aliases) for lane in lanes),
@@ -126,6 +141,9 @@ def _drawn(lane: _Lane, rank: Rank, shift: int, names: NameTable, aliases: dict[
     texts = [rank.names[position] for position in used.tolist()]
     codes = np.array([names.intern(aliases.get(text, text)) for text in texts], dtype=np.int32)
     columns = {} if lane.bytes is None else {"bytes": lane.bytes}
+    if lane.transfer_start is not None:
+        moved = np.maximum(lane.transfer_start, lane.start) + shift
+        columns["transfer_start_ns"] = np.where(is_na(lane.transfer_start), NA_INT64, moved)
     return Lane(
         kind=lane.kind,
         label=lane.label,
@@ -249,7 +267,7 @@ def _cut(
     )
 
 
-def _stream_lanes(rank: Rank) -> list[_Lane]:
+def _stream_lanes(rank: Rank, split: RankWaits | None) -> list[_Lane]:
     """One lane a GPU stream, in order of device and stream, communication streams last."""
     operations = rank.operations
     key = np.stack([operations.device.astype(np.int64), operations.stream])
@@ -276,6 +294,7 @@ def _stream_lanes(rank: Rank) -> list[_Lane]:
                 name=operations.name[rows].astype(np.int64),
                 slice_kind=_WORK_KINDS[operations.work[rows]],
                 bytes=_bytes(rank, rows),
+                transfer_start=None if split is None else split.transfer_start_ns[rows],
             )
         )
     return sorted(lanes, key=lambda lane: lane.kind == LaneKind.COMM)

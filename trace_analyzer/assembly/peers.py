@@ -1,0 +1,122 @@
+"""What the ranks tell about each other, as the report states it."""
+
+from __future__ import annotations
+
+from trace_analyzer.analyses.bandwidth import group_bandwidths, link_bandwidths
+from trace_analyzer.analyses.cross_rank import CrossRank
+from trace_analyzer.analyses.study import Study
+from trace_analyzer.assembly.ranks import ms
+from trace_analyzer.findings import ClockDoc, GroupDoc, LinkDoc
+from trace_analyzer.model import DataWarning, Severity
+
+
+def lateness_doc(study: Study) -> dict[str, dict[str, float | None]]:
+    """Return step → rank → arrival at the step's first matched collective, ms after the first."""
+    cross = study.cross
+    if cross is None:
+        return {}
+    steps = sorted({step for by_step in cross.lateness_ns.values() for step in by_step})
+    return {
+        str(step): {
+            str(rank): ms(by_step[step]) if step in by_step else None
+            for rank, by_step in sorted(cross.lateness_ns.items())
+        }
+        for step in steps
+    }
+
+
+def clock_docs(study: Study) -> list[ClockDoc]:
+    """Return the clock of every rank against that of the lowest one."""
+    if study.cross is None:
+        return []
+    return [
+        ClockDoc(
+            rank=fit.rank,
+            offset_us=round(fit.offset_ns / 1e3, 3),
+            residual_us=round(fit.residual_ns / 1e3, 3),
+        )
+        for _, fit in sorted(study.cross.clocks.items())
+    ]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def group_docs(study: Study) -> list[GroupDoc]:
+    """Return latency and bus bandwidth of every group whose message sizes are known."""
+    cross = study.cross
+    if cross is None:
+        return []
+    found = group_bandwidths(cross)
+    best = max((item.busbw_gbs for item in found if item.busbw_gbs), default=None)
+    return [
+        GroupDoc(
+            name=cross.events.groups[item.group].name,
+            ranks=list(cross.events.groups[item.group].ranks),
+            latency_us=_rounded(item.latency_us),
+            busbw_gbs=_rounded(item.busbw_gbs),
+            reference_gbs=_rounded(best) if len(found) > 1 else None,
+            reference_basis="best group of this run" if len(found) > 1 else None,
+        )
+        for item in found
+    ]
+
+
+def link_docs(study: Study) -> list[LinkDoc]:
+    """Return what pairs of ranks deliver, where the trace can tell pairs."""
+    if study.cross is None:
+        return []
+    return [
+        LinkDoc(
+            src=item.source,
+            dst=item.destination,
+            bytes=item.bytes,
+            count=item.count,
+            latency_us=_rounded(item.latency_us),
+            bandwidth_gbs=_rounded(item.bandwidth_gbs),
+            reference_gbs=None,
+            basis="p2p" if item.basis == "p2p" else "pair-group",
+        )
+        for item in link_bandwidths(study.cross)
+    ]
+
+
+def matching_warnings(cross: CrossRank | None) -> list[DataWarning]:
+    """Say what could not be matched, and clocks that had to be moved."""
+    if cross is None:
+        return []
+    warnings: list[DataWarning] = []
+    reasons = sorted({reason for _, reason in cross.matches.unmatched})
+    for reason in reasons:
+        counts = {
+            rank: count for (rank, why), count in cross.matches.unmatched.items() if why == reason
+        }
+        total = sum(counts.values())
+        warnings.append(
+            DataWarning(
+                code="TRC006",
+                # What lies before the first step is never compared: worth a note, not a doubt.
+                severity=Severity.NOTE
+                if reason == "outside the recorded steps"
+                else Severity.WARNING,
+                message=f"{total} communication operations are not matched: {reason}",
+                effect="their wait and transfer are not told apart",
+                count=total,
+                ranks=tuple(sorted(counts)),
+            )
+        )
+    moved = {rank: fit for rank, fit in cross.clocks.items() if fit.offset_ns or fit.drift}
+    if moved:
+        worst = max(abs(fit.offset_ns) for fit in moved.values())
+        warnings.append(
+            DataWarning(
+                code="TRC005",
+                message=f"clocks of {len(moved)} ranks differ from rank {min(cross.clocks)}'s "
+                f"by up to {worst / 1e3:,.0f} µs",
+                effect=f"times are moved; no order is claimed below {cross.residual_ns / 1e3:.0f} µs",
+                count=len(moved),
+                ranks=tuple(sorted(moved)),
+            )
+        )
+    return warnings
