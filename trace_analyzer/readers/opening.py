@@ -56,9 +56,12 @@ def read_run(
     if not good:
         raise _unreadable(run, loaded)
     everyone = number_ranks(good, run.opened.shown)
-    numbered = _selected(everyone, wanted, run)
-    left_out = {file.rank for file in chosen if file not in files and file.rank is not None}
-    left_out |= {rank.rank for rank in everyone.ranks} - {rank.rank for rank in numbered.ranks}
+    unread = {file.rank for file in chosen if file not in files and file.rank is not None}
+    recorded = unread | {rank.rank for rank in everyone.ranks}
+    if wanted is not None and not wanted <= recorded - unread:
+        raise _no_such_rank(run, wanted - recorded, recorded)
+    numbered = everyone if wanted is None else _only(everyone, wanted)
+    left_out = recorded - {rank.rank for rank in numbered.ranks}
     others, check_warnings, check_loaded = _cross_check(run, numbered.ranks, jobs)
     return _assembled(
         run,
@@ -82,12 +85,7 @@ def _surely_unwanted(file: TraceFile, wanted: set[int] | None) -> bool:
     return wanted is not None and known is not None and known not in wanted
 
 
-def _selected(numbered: Numbered, wanted: set[int] | None, run: RunFiles) -> Numbered:
-    if wanted is None:
-        return numbered
-    have = {rank.rank for rank in numbered.ranks}
-    if not wanted <= have:
-        raise _no_such_rank(run, wanted - have, have)
+def _only(numbered: Numbered, wanted: set[int]) -> Numbered:
     pairs = [
         (rank, file)
         for rank, file in zip(numbered.ranks, numbered.files, strict=True)
