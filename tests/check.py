@@ -1,0 +1,52 @@
+"""Run every check of the project: what README, CONTRIBUTING and CI call "the tests".
+
+    python tests/check.py [ARGUMENTS OF PYTEST]
+
+All checks run, also after one has failed; the exit code is 1 if any did.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent  # the tools of this environment, whatever PATH says
+
+# pytest comes last: its closing line is what a reader, and CI, looks for.
+CHECKS = (
+    ("lint", ("ruff", "check")),
+    ("format", ("ruff", "format", "--check")),
+    ("types", ("mypy",)),
+    ("imports", ("lint-imports",)),
+    ("tests", (sys.executable, "-m", "pytest", "-q", "-n", "2")),
+)
+
+
+def main(pytest_arguments: list[str]) -> int:
+    """Run the checks, say which failed, and return the exit code."""
+    failed = []
+    for name, command in CHECKS:
+        program = str(BIN / command[0])  # an absolute path stays what it is
+        extra = pytest_arguments if name == "tests" else []
+        started_s = time.monotonic()
+        _say(f"== {name}: {' '.join((Path(program).name, *command[1:], *extra))}")
+        code = subprocess.run([program, *command[1:], *extra], cwd=ROOT, check=False).returncode
+        if code:
+            failed.append(f"{name} (exit {code})")
+        _say(f"== {name}: {'FAILED' if code else 'ok'}, {time.monotonic() - started_s:.0f} s")
+    if failed:
+        _say(f"== failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + os.linesep)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
