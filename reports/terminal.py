@@ -1,0 +1,308 @@
+"""The report for a terminal: verdict, warnings, findings, partition, NCCL, kernels.
+
+Every line fits the width. Colour is used only where asked for and never alone.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trace_analyzer.findings import KernelDoc, Report
+from trace_analyzer.reports import markdown, parts, summary, units, view_nccl
+from trace_analyzer.reports.names import display_width, fit, short_names, visible
+from trace_analyzer.reports.parts import PartitionRow
+from trace_analyzer.reports.svg_bars import Part
+
+LEAST_WIDTH = 40
+_KERNELS = 10
+_COLLECTIVES = 12
+_FINDINGS = 5
+_COLOURS = {"bad": "31", "warn": "33", "good": "32", "quiet": "2", "bold": "1"}
+_BLOCKS = {
+    "compute": ("█", "34"),
+    "transfer": ("▓", "33"),
+    "comm": ("▓", "33"),
+    "wait": ("▒", "33"),
+    "unsplit": ("▓", "33"),
+    "copy": ("▪", "36"),
+    "idle": ("·", "2"),
+}
+_PLAIN = str.maketrans(
+    {
+        "█": "#", "▓": "+", "▒": "-", "▪": "o", "·": ".", "▲": "!", "✓": "*", "–": "-", "−": "-",
+        "×": "x", "µ": "u", "…": "~", "≤": "<", "≈": "~", "“": '"', "”": '"', "’": "'", "→": ">",
+        "✕": "x", "‹": "<", "›": ">", "±": "+",
+    }
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Page:
+    width: int
+    color: bool
+    lines: list[str] = field(default_factory=list)
+
+    def paint(self, text: str, *styles: str) -> str:
+        codes = ";".join(_COLOURS.get(style, style) for style in styles)
+        return f"\x1b[{codes}m{text}\x1b[0m" if self.color and text and codes else text
+
+    def add(self, text: str, *styles: str) -> None:
+        """Add text, wrapped to the width."""
+        for line in self.wrapped(text, self.width):
+            self.lines.append(self.paint(line, *styles))
+
+    def wrapped(self, text: str, width: int) -> list[str]:
+        clean = visible(text).replace(units.NBSP, " ")
+        lines = textwrap.wrap(clean, width, break_on_hyphens=False) or [""]
+        return [part for line in lines for part in _hard(line, width)]
+
+    def labelled(self, label: str, text: str, indent: int, *styles: str) -> None:
+        """Add text beside a label, wrapped under itself; below the label where that is long."""
+        label = visible(label).replace(units.NBSP, " ")
+        if display_width(label) + 2 > indent:
+            self.lines += [self.paint(line, *styles) for line in self.wrapped(label, self.width)]
+            label = ""
+        for position, line in enumerate(self.wrapped(text, self.width - indent)):
+            head = label if position == 0 else ""
+            pad = " " * (indent - display_width(head))
+            self.lines.append(self.paint(head, *styles) + pad + line)
+
+    def heading(self, text: str) -> None:
+        self.lines.append("")
+        self.add(text, "bold")
+
+
+def _hard(line: str, width: int) -> list[str]:
+    """Split a line whose characters are wider than one column."""
+    found, current = [], ""
+    for character in line:
+        if display_width(current + character) > width:
+            found.append(current)
+            current = ""
+        current += character
+    return [*found, current]
+
+
+def render(report: Report, *, color: bool, width: int, plain: bool = False) -> str:
+    """Return the report as lines of at most `width` columns (at least 40), with a final line feed.
+
+    `plain` writes ASCII for bars, glyphs and typographic signs.
+    """
+    page = _Page(max(width, LEAST_WIDTH), color)
+    _verdict(page, report)
+    _warnings(page, report)
+    _findings(page, report)
+    _partition(page, report)
+    _nccl(page, report)
+    _kernels(page, report)
+    text = "\n".join(line.rstrip() for line in page.lines) + "\n"
+    return text.translate(_PLAIN) if plain else text
+
+
+def _verdict(page: _Page, report: Report) -> None:
+    state = summary.state(report)
+    page.add(" · ".join([report.run.name, *summary.meta(report)]), "quiet")
+    page.lines.append("")
+    page.add(f"{state.glyph} {state.words}", state.tone, "bold")
+    page.add(report.verdict.headline, "bold")
+    page.lines.append("")
+    for part in summary.paragraphs(report):
+        page.add(f"{part.lead} {part.text}".strip())
+    if report.verdict.do_next:
+        page.labelled("Do next:", report.verdict.do_next, 10, "bold")
+    for line in _times(report):
+        page.add(line)
+
+
+def _times(report: Report) -> list[str]:
+    base, basis = summary.base_ms(report)
+    traced = report.steps.profiled_ms
+    pieces = []
+    if traced is not None:
+        pieces.append(f"{units.ms(traced)} ms in this trace")
+    if base is not None:
+        change = f" (profiler {units.signed_percent(traced / base - 1)})" if traced and base else ""
+        pieces.append(f"{units.ms(base)} ms unprofiled, {basis}{change}")
+    return [f"Step: {', '.join(pieces)}."] if pieces else []
+
+
+def _warnings(page: _Page, report: Report) -> None:
+    trust = summary.trust(report)
+    page.lines.append("")
+    glyph = "✓" if trust.tone == "good" else "!"
+    note = f": {trust.note}" if trust.note and trust.tone == "good" else ""
+    page.add(f"{glyph} {trust.heading}{note}", trust.tone)
+    indent = min(32, page.width // 3)
+    for row in trust.rows:
+        tone = "quiet" if row.severity == "note" else "warn"
+        page.labelled(f"  {row.name}", row.text, indent, tone)
+
+
+def _table(
+    page: _Page, rows: Sequence[Sequence[str]], left: Sequence[int], shrink: int
+) -> list[str]:
+    """Return rows as aligned lines: `left` columns to the left, column `shrink` cut to fit.
+
+    Columns that do not fit at all are dropped from the right.
+    """
+    count = len(rows[0])
+    cells = [[visible(cell).replace(units.NBSP, " ") for cell in row] for row in rows]
+    widths = [max(display_width(row[i]) for row in cells) for i in range(count)]
+    while count > 1:
+        spare = page.width - sum(widths[:count]) - 2 * (count - 1)
+        if widths[shrink] + spare >= min(widths[shrink], 14):
+            break
+        count -= 1
+    spare = page.width - sum(widths[:count]) - 2 * (count - 1)
+    widths[shrink] = max(1, widths[shrink] + min(spare, 0))
+    lines = []
+    for row in cells:
+        parts_of_line = []
+        for index in range(count):
+            text = fit(row[index], widths[index])
+            pad = " " * (widths[index] - display_width(text))
+            parts_of_line.append(text + pad if index in left else pad + text)
+        lines.append("  ".join(parts_of_line))
+    return lines
+
+
+def _findings(page: _Page, report: Report) -> None:
+    if not report.findings:
+        return
+    rows = [["#", "Finding", "ms/step [95 %]", "Ranks", "Sure"]]
+    for number, finding in enumerate(report.findings[:_FINDINGS], 1):
+        ranks = summary.rank_words(report, finding.ranks).removesuffix(" ranks")
+        title = f"{finding.title} ({finding.code})"
+        rows.append([str(number), title, markdown.gain(finding), ranks, finding.confidence])
+    page.heading("Findings, by what fixing each gives back")
+    lines = _table(page, rows, left=(1, 3, 4), shrink=1)
+    page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
+    rest = len(report.findings) - _FINDINGS
+    if rest > 0:
+        page.add(f"{units.plural(rest, 'more finding')} in the HTML and JSON report.", "quiet")
+
+
+def _bar(page: _Page, row: PartitionRow, cells: int, scale_ms: float) -> str:
+    """Return a bar of whole characters: boundaries are rounded, so that lengths add up."""
+    drawn, at, done = "", 0.0, 0
+    for part in row.parts:
+        at += part.value_ms
+        end = round(at / scale_ms * cells) if scale_ms > 0 else 0
+        sign, colour = _BLOCKS[part.cls]
+        drawn += page.paint(sign * (end - done), colour)
+        done = max(done, end)
+    return drawn
+
+
+def _partition(page: _Page, report: Report) -> None:
+    steps = parts.step_rows(report)
+    rows = steps or parts.window_rows(report)
+    if not rows:
+        page.heading("Where a step goes")
+        page.add("No GPU work was recorded.")
+        return
+    used = len(report.steps.used)
+    what = f"mean of {units.plural(used, 'steady step')}" if steps else "whole recorded window"
+    page.heading(f"Where {'a step' if steps else 'the time'} goes, ms ({what})")
+    shown = rows
+    if len(rows) > summary.BARS_UP_TO:
+        chosen = summary.telling_ranks(report)
+        shown = [row for number in chosen for row in rows if row.rank == number]
+    blamed = summary.blamed(report)
+    names = {row.rank: f"rank {row.rank}{' ▲' if row.rank in blamed else ''}" for row in shown}
+    label = max(len(name) for name in names.values())
+    totals = {row.rank: units.ms(row.total_ms) for row in shown}
+    room = page.width - label - max(len(total) for total in totals.values()) - 4
+    scale_ms = max(row.total_ms for row in shown)
+    present = parts.classes(rows)
+    for row in shown:
+        cells = round(row.total_ms / scale_ms * room) if scale_ms > 0 else 0
+        name = names[row.rank].ljust(label)
+        name = page.paint(name, "bad") if row.rank in blamed else name
+        bar = _bar(page, row, room, scale_ms)
+        page.lines.append(f"{name}  {bar}{' ' * (room - cells)}  {totals[row.rank]}")
+    key = []
+    for cls in present:
+        sign, colour = _BLOCKS[cls]
+        key.append(f"{page.paint(sign, colour)} {_words(rows, cls)}")
+    page.lines.append(" " * (label + 2) + "  ".join(key))
+    page.lines.append("")
+    table = [
+        ["rank", "step" if steps else "window", *(_words(rows, cls) for cls in present), "hidden"]
+    ]
+    for row in shown:
+        values = [row.total_ms, *(row.value(cls) for cls in present), row.hidden_ms]
+        cells_of = [units.ms_cell(v) if v is not None else units.NOT_APPLICABLE for v in values]
+        table.append([str(row.rank), *cells_of])
+    lines = _table(page, table, left=(), shrink=0)
+    page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
+    if len(shown) < len(rows):
+        page.add(f"{len(rows) - len(shown)} more ranks in the HTML and JSON report.", "quiet")
+
+
+def _words(rows: Sequence[PartitionRow], cls: str) -> str:
+    found: list[Part] = [part for row in rows for part in row.parts if part.cls == cls]
+    word = found[0].word if found else cls
+    return "comm" if word == "communication" else word
+
+
+def _nccl(page: _Page, report: Report) -> None:
+    if not report.collectives:
+        return
+    a_step = any(row.count_per_step is not None for row in report.collectives)
+    split = any(row.transfer_us is not None for row in report.collectives)
+    heads = ["Collective", "MB", "calls/step" if a_step else "calls", "grid × block"]
+    heads += ["transfer µs" if split else "µs p50", "bus GB/s"]
+    rows = [heads]
+    for row in view_nccl.ordered(report)[:_COLLECTIVES]:
+        calls = row.count_per_step if a_step else row.count
+        middle = row.transfer_us if split else row.duration_us
+        group = f" {row.group}" if row.group else ""
+        rows.append(
+            [
+                view_nccl.operation(row.operation) + group,
+                units.megabytes(row.bytes),
+                units.integer(calls),
+                units.launch_shape(row.grid, row.block),
+                units.us(middle.p50) if middle is not None else units.NOT_APPLICABLE,
+                units.gb_per_s(row.busbw_gbs)
+                if row.busbw_gbs is not None
+                else units.NOT_APPLICABLE,
+            ]
+        )
+    page.heading("NCCL (grid = channels, block = threads a channel)")
+    lines = _table(page, rows, left=(0,), shrink=0)
+    page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
+    rest = len(report.collectives) - _COLLECTIVES
+    if rest > 0:
+        page.add(f"{units.plural(rest, 'more row')} in the HTML and JSON report.", "quiet")
+
+
+def _kernels(page: _Page, report: Report) -> None:
+    kernels = [kernel for kernel in report.kernels if kernel.category != "communication"]
+    if not kernels:
+        return
+    ordered = summary.by_step(report)
+    lead = str(ordered[0].rank) if ordered and any(kernel.ranks for kernel in kernels) else None
+
+    def weight(kernel: KernelDoc) -> float:
+        return kernel.total_ms if lead is None else kernel.ranks.get(lead, 0.0)
+
+    kernels.sort(key=lambda kernel: (-weight(kernel), -kernel.total_ms, kernel.name))
+    names = short_names(kernel.name for kernel in kernels)
+    rows = [["Kernel", "kind", "ms" if lead is None else "ms/step", "calls", "grid", "block"]]
+    for kernel in kernels[:_KERNELS]:
+        calls = kernel.count if lead is None else kernel.count_per_step
+        shapes = [
+            units.shape(shape) if shape else units.NOT_APPLICABLE
+            for shape in (kernel.grid, kernel.block)
+        ]
+        count = units.integer(calls) if calls is not None else units.NOT_APPLICABLE
+        rows.append(
+            [names[kernel.name], kernel.category, units.ms_cell(weight(kernel)), count, *shapes]
+        )
+    page.heading("Largest kernels" + (f" on rank {lead}" if lead is not None else ", all ranks"))
+    lines = _table(page, rows, left=(0, 1), shrink=0)
+    page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
