@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from trace_analyzer import findings
 from trace_analyzer.findings import Report
 
@@ -23,5 +21,5 @@ def embedded(document: object) -> str:
 
     Characters with a meaning there are written as \uXXXX: the value that is read back is the same.
     """
-    text = msgspec.json.encode(document, order="deterministic").decode()
+    text = findings.encode_compact(document).decode()
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)

@@ -377,8 +377,30 @@ class Report(_Doc, frozen=True, kw_only=True):
 
 def encode(report: Report) -> bytes:
     """Return the report as JSON, two-space indented, with a final line feed; same report, same bytes."""
-    encoded = msgspec.json.encode(report, order="deterministic")
-    return msgspec.json.format(encoded, indent=2) + b"\n"
+    return msgspec.json.format(encode_compact(report), indent=2) + b"\n"
+
+
+def encode_compact(document: Any) -> bytes:  # noqa: ANN401
+    """Return a report, or a part of one, as JSON without white space; same document, same bytes.
+
+    Text that is no valid Unicode (a file name in an unknown encoding) carries U+FFFD in place of
+    what cannot be written.
+    """
+    try:
+        return msgspec.json.encode(document, order="deterministic")
+    except UnicodeEncodeError:
+        writable = _writable(msgspec.to_builtins(document))
+        return msgspec.json.encode(writable, order="deterministic")
+
+
+def _writable(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_writable(key): _writable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_writable(item) for item in value]
+    return value
 
 
 def json_schema() -> dict[str, Any]:
