@@ -167,7 +167,7 @@ def _profile(options: Options) -> torch.profiler.profile:
         record_shapes=options.record_shapes,
         with_stack=options.with_stack,
         profile_memory=options.profile_memory,
-        experimental_config=experimental_config(),
+        experimental_config=experimental_config(trace_only=False),
     )
 
 

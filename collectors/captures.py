@@ -143,13 +143,21 @@ class NsysCapture:
         """Do nothing: nsys writes its report when training has ended."""
 
 
-def experimental_config() -> torch._C._profiler._ExperimentalConfig | None:
-    """Ask Kineto for synchronisation events where this torch can give them."""
+def experimental_config(
+    *, trace_only: bool = True
+) -> torch._C._profiler._ExperimentalConfig | None:
+    """Ask Kineto for synchronisation events where this torch can give them.
+
+    `trace_only` (newer versions) leaves out torch's own event objects, which only take time when
+    the profile stops; the exported trace is the same.
+    """
     from torch._C._profiler import _ExperimentalConfig
 
     signature = _ExperimentalConfig.__init__.__doc__ or ""
     wanted = ("enable_cuda_sync_events", "trace_only")
     known: dict[str, Any] = {name: True for name in wanted if name in signature}
+    if "trace_only" in known:
+        known["trace_only"] = trace_only
     return _ExperimentalConfig(**known) if known else None
 
 

@@ -24,16 +24,16 @@ from trace_analyzer.bundle import (
     BundleFile,
     Manifest,
     Role,
-    default_name,
     describe_file,
     write_manifest,
 )
 from trace_analyzer.collectors import compressing, environment, nccl_log
+from trace_analyzer.collectors.commands import shown_command
 from trace_analyzer.errors import UnreadableInputError
 
 _PATTERNS: tuple[tuple[Role, str], ...] = (
     (Role.KINETO, r"rank(?P<rank>\d+)\.pt\.trace\.json(?:\.gz)?"),
-    (Role.NSYS, r".+\.sqlite"),
+    (Role.NSYS, r"(?:rank(?P<rank>\d+)|.+)\.sqlite"),
     (Role.TIMER, r"steps_rank(?P<rank>\d+)(?:_nsys)?\.jsonl"),
     (Role.ENVIRONMENT, r"env_rank(?P<rank>\d+)\.json"),
     (Role.CALIBRATION, r"calibration_rank(?P<rank>\d+)\.json"),
@@ -131,24 +131,6 @@ def remove_recording(folder: Path, *, rank: int | None = None) -> None:
             rank is not None and found is not None and found[1] == rank
         ):
             path.unlink()
-
-
-def shown_command(command: Sequence[str]) -> list[str]:
-    """Return a command without the values of options that look like secrets."""
-    shown: list[str] = []
-    hide = False
-    secret = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
-    for word in command:
-        name, equals, _ = word.partition("=")
-        if hide:
-            shown.append("***")
-            hide = False
-        elif secret.search(name) and (name.startswith("-") or name.isupper()):
-            shown.append(f"{name}=***" if equals else word)
-            hide = not equals
-        else:
-            shown.append(word)
-    return shown
 
 
 def _described(folder: Path) -> Iterator[BundleFile]:
@@ -259,10 +241,8 @@ def _commit() -> str:
 
 __all__ = [
     "Summary",
-    "default_name",
     "holds_recording",
     "now",
     "remove_recording",
-    "shown_command",
     "write",
 ]

@@ -6,11 +6,6 @@ from pathlib import Path
 
 from torch import distributed
 
-# Both names mean the number of entries kept; the second is the later one. A dump holds the
-# profiled steps only if the list is longer than their collectives.
-BUFFER_VARIABLES = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE")
-BUFFER_ENTRIES = 2000
-
 
 def dump(path: Path) -> bool:
     """Write the list as torch pickles it; return whether there was one.

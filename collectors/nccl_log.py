@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 SUBSYSTEMS = "INIT,GRAPH,ENV,TUNING"
+FLIGHT_ENTRIES = 2000
+RENAMED_IN = (2, 9)  # torch
 SHORTEN_FROM_BYTES = 1 << 20
 _CHOICE = re.compile(r"NCCL INFO (?P<choice>\w+(?: \[[\w ]+\])?: \d+ Bytes -> .*)")
 
@@ -26,6 +29,22 @@ def variables(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
         "NCCL_DEBUG_FILE": os.fspath(folder / "nccl_%p.log"),
     }
     return {name: value for name, value in wanted.items() if name not in given}
+
+
+def flight_recorder_variables(given: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes torch keep a list of the last collectives; what the user set stays.
+
+    A dump holds the profiled steps only if the list is longer than their collectives. The
+    variable's name changed, and newer versions warn about the older one.
+    """
+    names = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+    if any(name in given for name in names):
+        return {}
+    try:
+        version = tuple(int(part) for part in metadata.version("torch").split(".")[:2])
+    except (metadata.PackageNotFoundError, ValueError):
+        version = (0, 0)  # another Python's torch: the name that all of them know
+    return {names[0] if version >= RENAMED_IN else names[1]: str(FLIGHT_ENTRIES)}
 
 
 def shorten(path: Path) -> int:

@@ -67,6 +67,16 @@ def install_hook() -> None:
         print(f"trace-analyzer: this process is not recorded: {error}", file=sys.stderr)  # noqa: T201
 
 
+def go_under_nsys() -> None:
+    """Start this rank once more under nsys, where every rank is to have a report of its own."""
+    prefix = os.environ.pop("TRACE_ANALYZER_NSYS_PREFIX", "")
+    if prefix:
+        command = [*json.loads(prefix), sys.executable, *sys.orig_argv[1:]]
+        os.execv(command[0], command)  # noqa: S606  # nsys and this very program
+
+
 if os.environ.get("TRACE_ANALYZER_COLLECT"):
+    if "RANK" in os.environ:
+        go_under_nsys()
     sys.meta_path.insert(0, AfterTorch())
 run_next_sitecustomize()
