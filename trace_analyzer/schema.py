@@ -58,6 +58,13 @@ def is_na(values: AnyArray) -> BoolArray:
     return np.zeros(values.shape, dtype=np.bool_)
 
 
+def widened(values: AnyArray) -> Int64Array:
+    """Return integers as int64, missing values as those of int64; shape of `values`."""
+    wide = values.astype(np.int64)
+    wide[is_na(values)] = NA_INT64
+    return wide
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
     """The declaration of one column."""
@@ -180,4 +187,5 @@ __all__ = [
     "column",
     "is_na",
     "na_of",
+    "widened",
 ]

@@ -51,12 +51,13 @@ class ClockFit:
 
 
 def fit_clocks(
-    events: CommEvents, matches: Matches, base_ns: Mapping[int, int]
+    events: CommEvents, matches: Matches, base_ns: Mapping[int, int], recording: Mapping[int, str]
 ) -> dict[int, ClockFit]:
     """Return the clock of every rank that takes part in a matched collective.
 
     `base_ns` is added to a rank's times first; ranks without one are fitted all the same. Ranks
-    are reached from the lowest one through the groups they share.
+    are reached from the lowest one through the groups they share. `recording` names where a rank's
+    times come from: ranks of one recording share a clock, so that only a residual is found.
     """
     kind = np.array([name in ROOTED or name in PEER for name in events.operations], dtype=np.bool_)
     whole = ~kind[events.operation[matches.event[matches.first[:-1]]]]
@@ -80,7 +81,8 @@ def fit_clocks(
         for target in table.peers(source):
             if target in fits:
                 continue
-            fits[target] = _fit(table, source, target, fits[source])
+            shared = recording.get(source, "") == recording.get(target, None)
+            fits[target] = _fit(table, source, target, fits[source], shared=shared)
             pending.append(target)
     return fits
 
@@ -116,7 +118,7 @@ class _Table:
         return a[i], b[j]
 
 
-def _fit(table: _Table, source: int, target: int, through: ClockFit) -> ClockFit:
+def _fit(table: _Table, source: int, target: int, through: ClockFit, *, shared: bool) -> ClockFit:
     mine, theirs = table.common(target, source)
     end = table.end[mine]
     delta = (end - through.to_reference(table.end[theirs])).astype(np.float64)
@@ -129,8 +131,9 @@ def _fit(table: _Table, source: int, target: int, through: ClockFit) -> ClockFit
     else:
         bias = np.clip(later / NEAR_ARRIVAL_NS, -1.0, 1.0)
         corrected, used = delta - bias * _bias(delta, bias), np.ones(len(delta), dtype=np.bool_)
-    offset, drift = _line(corrected[used], (end - origin)[used].astype(np.float64))
-    left = np.abs(corrected[used] - offset - drift * (end - origin)[used])
+    at_ns = (end - origin)[used].astype(np.float64)
+    offset, drift = (0.0, 0.0) if shared else _line(corrected[used], at_ns)
+    left = np.abs(corrected[used] - offset - drift * at_ns)
     residual = max(float(np.percentile(left, 95)), float(LEAST_RESIDUAL_NS))
     residual = max(residual, float(through.residual_ns))
     if abs(offset) <= residual and abs(drift) * float(np.ptp(end)) <= residual:

@@ -11,7 +11,15 @@ from trace_analyzer.analyses.host_steps import launch_times
 from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.model import ProcessGroup, Rank
 from trace_analyzer.nccl_names import operation_of
-from trace_analyzer.schema import NA_INT64, Int32Array, Int64Array, is_na
+from trace_analyzer.schema import (
+    NA_INT32,
+    NA_INT64,
+    AnyArray,
+    Int32Array,
+    Int64Array,
+    is_na,
+    widened,
+)
 from trace_analyzer.tables import WorkClass
 
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
@@ -114,29 +122,27 @@ def _of_rank(
     known = ~is_na(operations.collective[rows])
     collective = np.where(known, operations.collective[rows], 0)
 
-    def of(values: Int64Array) -> Int64Array:
+    def of(values: AnyArray) -> Int64Array:
         if len(table) == 0:
             return np.full(len(rows), NA_INT64, dtype=np.int64)
-        wide = np.where(is_na(values), NA_INT64, values).astype(np.int64)
-        return np.where(known, wide[collective], NA_INT64)
+        return np.where(known, widened(values)[collective], NA_INT64)
 
     launch = launch_times(rank)[rows]
-    step = np.full(len(rows), NA_INT64, dtype=np.int64)
-    if comparable and len(steps):
-        number = steps.operation_step[rows]
-        inside = number >= 0
-        step[inside] = steps.index[number[inside]]
+    # The host step counts, not the device's: an excluded first step has its order all the same.
+    step = steps.operation_host_step[rows]
+    if not comparable:
+        step = np.full(len(rows), NA_INT64, dtype=np.int64)
     facts = np.stack(
         [
-            of(table.operation.astype(np.int64)),
+            of(table.operation),
             operations.name[rows].astype(np.int64),
-            operations.launch_config[rows].astype(np.int64),
-            of(table.group.astype(np.int64)),
-            of(table.dtype.astype(np.int64)),
+            widened(operations.launch_config[rows]),
+            of(table.group),
+            of(table.dtype),
             of(table.message_bytes),
             of(table.in_elements),
-            of(table.source_rank.astype(np.int64)),
-            of(table.destination_rank.astype(np.int64)),
+            of(table.source_rank),
+            of(table.destination_rank),
         ]
     )
     distinct, inverse = np.unique(facts, axis=1, return_inverse=True)
@@ -156,7 +162,7 @@ def _of_rank(
         "sequence": of(table.sequence),
         "step": step,
         "message_bytes": of(table.message_bytes),
-        "root": of(table.root.astype(np.int64)),
+        "root": of(table.root),
         "issue": np.where(is_na(launch), operations.start_ns[rows], launch),
     }
 
@@ -170,7 +176,7 @@ def _code(
 ) -> tuple[int, int, int, int]:
     """Return numbers of group, operation, type and signature for one combination of facts."""
     operation_id, name_id, config, group_id, type_id, size, elements, source, target = (
-        None if value in (NA_INT64, np.iinfo(np.int32).min) else value for value in facts.tolist()
+        None if value == NA_INT64 else value for value in facts.tolist()
     )
     kernel = rank.names[name_id] if name_id is not None else ""
     operation = None if operation_id is None else rank.names[operation_id]
@@ -189,7 +195,7 @@ def _code(
     return (
         _group_number(groups, group, pair, recorded, rank),
         codes[0](operation),
-        np.iinfo(np.int32).min if dtype is None else codes[1](dtype),
+        NA_INT32 if dtype is None else codes[1](dtype),
         codes[2](described),
     )
 

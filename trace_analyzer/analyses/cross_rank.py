@@ -67,7 +67,10 @@ def cross_rank(
     matches = match(events, bases)
     split = waits(events, matches)
     clocks = fit_clocks(
-        events, matches, {number: base for number, base in bases.items() if base is not None}
+        events,
+        matches,
+        {number: base for number, base in bases.items() if base is not None},
+        {number: rank.path for number, rank in ranks.items()},
     )
     residual = max((fit.residual_ns for fit in clocks.values()), default=0)
     no_order = undecided(split, residual)

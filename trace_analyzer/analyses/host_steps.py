@@ -16,6 +16,7 @@ from trace_analyzer.tables import HostCategory
 _PROFILER_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d+)$")
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 _NUMBER = re.compile(r"\d+")
+KERNEL_SEQUENCE = "kernel sequence"
 # Ranges that repeat once a step or more often, but never enclose a whole one.
 _NEVER_A_STEP = re.compile(
     r"^(?:nccl|c10d::|enumerate\(DataLoader\)|Optimizer\.|DistributedDataParallel|aten::|autograd::"
@@ -225,7 +226,7 @@ def _from_kernels(rank: Rank) -> HostSteps | None:
     if starts is None:
         return None
     return HostSteps(
-        basis="kernel sequence",
+        basis=KERNEL_SEQUENCE,
         index=np.arange(len(starts) - 1, dtype=np.int64),
         start_ns=starts[:-1],
         end_ns=starts[1:],

@@ -14,7 +14,7 @@ from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.intervals import Intervals
 from trace_analyzer.model import ProcessGroup, Rank, Run
 from trace_analyzer.nccl_names import operation_of, type_of
-from trace_analyzer.schema import BoolArray, Int64Array, is_na
+from trace_analyzer.schema import NA_INT64, AnyArray, BoolArray, Int64Array, is_na, widened
 from trace_analyzer.tables import WorkClass
 
 
@@ -81,20 +81,20 @@ def _codes(rank: Rank, chosen: Int64Array) -> Int64Array:
     known = ~is_na(collective)
     safe = np.where(known, collective, 0)
 
-    def of(values: Int64Array) -> Int64Array:
+    def of(values: AnyArray) -> Int64Array:
         if len(table) == 0:
-            return np.full(len(chosen), np.iinfo(np.int64).min, dtype=np.int64)
-        return np.where(known, values[safe].astype(np.int64), np.iinfo(np.int64).min)
+            return np.full(len(chosen), NA_INT64, dtype=np.int64)
+        return np.where(known, widened(values)[safe], NA_INT64)
 
     return np.stack(
         [
             operations.name[chosen].astype(np.int64),
-            operations.launch_config[chosen].astype(np.int64),
-            of(table.operation.astype(np.int64)),
-            of(table.group.astype(np.int64)),
-            of(table.dtype.astype(np.int64)),
+            widened(operations.launch_config[chosen]),
+            of(table.operation),
+            of(table.group),
+            of(table.dtype),
             of(table.message_bytes),
-            of(table.calls.astype(np.int64)),
+            of(table.calls),
         ]
     )
 
@@ -135,18 +135,16 @@ def _append(have: Int64Array | None, more: Int64Array) -> Int64Array:
 def _key(rank: Rank, codes: Int64Array) -> CollectiveKey:
     missing = is_na(codes)
     kernel = rank.names[int(codes[0])]
-    config = rank.operations.launch_config.dtype.type(codes[1])
 
     def text(position: int) -> str | None:
         return None if bool(missing[position]) else rank.names[int(codes[position])]
 
-    no_config = bool(is_na(np.array([config]))[0])
     return CollectiveKey(
         operation=text(2) or operation_of(kernel) or "unknown",
         group=None if bool(missing[3]) else rank.groups[int(codes[3])],
         dtype=text(4) or type_of(kernel),
         message_bytes=None if bool(missing[5]) else int(codes[5]),
-        shape=LaunchShape() if no_config else launch_shape(rank, int(config)),
+        shape=LaunchShape() if bool(missing[1]) else launch_shape(rank, int(codes[1])),
         kernel=kernel,
         calls=1 if bool(missing[6]) else int(codes[6]),
     )

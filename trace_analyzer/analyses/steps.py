@@ -11,9 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trace_analyzer.analyses.host_steps import HostSteps, find_host_steps, launch_times
+from trace_analyzer.analyses.host_steps import (
+    KERNEL_SEQUENCE,
+    HostSteps,
+    find_host_steps,
+    launch_times,
+)
 from trace_analyzer.model import DataWarning, Rank, Severity
-from trace_analyzer.schema import BoolArray, Int32Array, Int64Array, is_na
+from trace_analyzer.schema import NA_INT64, BoolArray, Int32Array, Int64Array, is_na
 
 BEFORE_FIRST = -1  # launched before the first host step, or backlog of an earlier step
 UNASSIGNED = -2  # no launch call in the file: belongs to no host step
@@ -37,6 +42,9 @@ class DeviceSteps:
     partial: bool
     excluded: tuple[tuple[int, str], ...]
     operation_step: Int32Array  # per GPU operation: row of the step, BEFORE_FIRST or UNASSIGNED
+    operation_host_step: (
+        Int64Array  # per GPU operation: number of the host step that launched it, or NA
+    )
     window_start_ns: int
     window_end_ns: int
     warnings: tuple[DataWarning, ...]
@@ -62,6 +70,13 @@ class DeviceSteps:
     def length_ns(self) -> Int64Array:
         """Length of every step, ns."""
         return self.end_ns - self.start_ns
+
+
+_PERIOD_WARNING = DataWarning(
+    code="TRC010",
+    message="steps are not marked; one period of the kernel sequence is taken for a step",
+    effect="a period may be a layer or a micro-batch: record with step marks to be sure",
+)
 
 
 def window_of(rank: Rank) -> tuple[int, int] | None:
@@ -165,6 +180,8 @@ def _by_completion(
     backlog = _backlog(rank, step)
     before = int(ends[backlog].max()) if bool(backlog.any()) else None
     host, step, warnings = _join_empty(host, step, ends, before)
+    if host.basis == KERNEL_SEQUENCE:
+        warnings += (_PERIOD_WARNING,)
     step = np.where(backlog, BEFORE_FIRST, step).astype(np.int32)
     latest = np.full(len(host), np.iinfo(np.int64).min, dtype=np.int64)
     inside = (step >= 0) & (step < len(host))
@@ -194,11 +211,20 @@ def _by_completion(
         partial=False,
         excluded=tuple(excluded),
         operation_step=_shift(step, first, last),
+        operation_host_step=_numbers(host, step),
         window_start_ns=window[0],
         window_end_ns=window[1],
         warnings=warnings,
     )
     return result if len(result) else _partial(result, host, step)
+
+
+def _numbers(host: HostSteps, step: Int32Array) -> Int64Array:
+    """Return the number of each operation's host step, those included that are not complete."""
+    inside = (step >= 0) & (step < len(host))
+    numbers = np.full(len(step), NA_INT64, dtype=np.int64)
+    numbers[inside] = host.index[step[inside]]
+    return numbers
 
 
 def _shift(step: Int32Array, first: int, last: int) -> Int32Array:
@@ -251,6 +277,7 @@ def _by_host_time(rank: Rank, host: HostSteps, window: tuple[int, int]) -> Devic
         partial=False,
         excluded=(),
         operation_step=np.where(inside, row, UNASSIGNED).astype(np.int32),
+        operation_host_step=np.full(len(midpoint), NA_INT64, dtype=np.int64),
         window_start_ns=window[0],
         window_end_ns=window[1],
         warnings=(warning,),
@@ -275,6 +302,7 @@ def _without_steps(rank: Rank, window: tuple[int, int]) -> DeviceSteps:
         partial=False,
         excluded=(),
         operation_step=np.full(len(rank.operations), UNASSIGNED, dtype=np.int32),
+        operation_host_step=np.full(len(rank.operations), NA_INT64, dtype=np.int64),
         window_start_ns=window[0],
         window_end_ns=window[1],
         warnings=(warning,),

@@ -22,6 +22,9 @@ MOST_KERNEL_ROWS = 300
 UNMATCHED_TRANSFER_PERCENTILE = 10
 
 
+_ASSUMED = "; the group is taken to be the recorded ranks"
+
+
 def percentiles_us(durations_ns: Int64Array) -> Percentiles:
     """Return median and 99th percentile in µs."""
     p50, p99 = np.percentile(durations_ns, [50, 99]) / 1e3
@@ -78,6 +81,9 @@ def _collective(study: Study, row: CollectiveRow) -> CollectiveDoc:
     steps = len(study.steady.used)
     size = None if key.group is None else key.group.size or len(key.group.ranks) or None
     split = _split(study, row)
+    assumed = size is None and split is not None
+    if assumed:
+        size = len(split.wait_us) if split else None
     if split is None:
         transfer_ns = float(np.percentile(durations, UNMATCHED_TRANSFER_PERCENTILE))
         basis = "10th percentile of durations, not matched over ranks: a lower bound"
@@ -104,7 +110,7 @@ def _collective(study: Study, row: CollectiveRow) -> CollectiveDoc:
         wait_us={} if split is None else split.wait_us,
         algbw_gbs=algbw,
         busbw_gbs=busbw,
-        bandwidth_basis=None if algbw is None else basis,
+        bandwidth_basis=None if algbw is None else basis + _ASSUMED * assumed,
         exposed_ms_per_step=(
             ms(sum(row.exposed_ns.values()) / len(row.exposed_ns) / steps) if steps else None
         ),

@@ -117,7 +117,7 @@ def _rendered(output: Output, report: Report, studied: Study) -> str | bytes:
         from trace_analyzer.reports import html
 
         redacted = bool(report.tool.options.get("redact"))
-        return html.render(report, build_timeline(studied, redact=redacted))
+        return html.render(report, timeline=build_timeline(studied, redact=redacted))
     if output.option == "--json":
         from trace_analyzer.reports import json
 
