@@ -14,6 +14,7 @@ VERBS = {
     "demo": Verb(
         "trace_analyzer.cli.demo:demo", "Analyze the shipped sample and write its report."
     ),
+    "collect": Verb("trace_analyzer.cli.collect:collect", "Run training and record a bundle."),
     "doctor": Verb(
         "trace_analyzer.cli.doctor:doctor", "Say what this installation and a run can answer."
     ),
