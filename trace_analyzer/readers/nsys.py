@@ -15,7 +15,7 @@ from trace_analyzer.calls import call_kind
 from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.model import DataWarning, Rank
 from trace_analyzer.names import NameTable
-from trace_analyzer.readers.nsys_columns import Texts, by_process
+from trace_analyzer.readers.nsys_columns import Texts, by_process, distinct
 from trace_analyzer.readers.nsys_devices import read_devices
 from trace_analyzer.readers.nsys_events import (
     PID_MASK,
@@ -178,25 +178,24 @@ def _pooled(
 
 def _gpu_processes(recording: Recording) -> list[int]:
     """Return the keys of processes that did GPU work, meant to, or are ranks of NCCL."""
-    names = recording.texts
-    launches = {
-        key
-        for key, text in names.strings.items()
-        if call_kind(text) in {CallKind.LAUNCH, CallKind.GRAPH_LAUNCH}
-    }
     calls = recording.calls
-    launched = np.isin(calls.name, list(launches)) if launches else np.zeros(0, dtype=np.bool_)
+    found, inverse = distinct(calls.name)
+    launches = [_is_launch(recording.texts.strings.get(key, "")) for key in found.tolist()]
+    launched = np.array(launches, dtype=np.bool_)[inverse]
     watched = {
         thread >> 24
         for thread, title in recording.events.thread_titles.items()
         if title == _WATCHDOG
     }
     keys = set(_keys(recording.operations.process))
-    if launches:
-        keys.update(_keys(calls.process[launched]))
+    keys.update(_keys(calls.process[launched]))
     keys.update(_keys(recording.events.process[recording.events.nccl == 1]))
     keys.update(watched & set(recording.pids))
     return sorted(keys - {NA_INT64}, key=lambda key: (key & PID_MASK, key))
+
+
+def _is_launch(name: str) -> bool:
+    return call_kind(name) in {CallKind.LAUNCH, CallKind.GRAPH_LAUNCH}
 
 
 def _facts_of(recording: Recording, key: int) -> ProcessFacts:

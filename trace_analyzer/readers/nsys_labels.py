@@ -7,13 +7,16 @@ make nearly every text of such a capture a new one, so they are cut off the name
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trace_analyzer.schema import NA_INT64
+import numpy as np
+
+from trace_analyzer.names import NameTable
+from trace_analyzer.schema import NA_INT64, Int64Array
 from trace_analyzer.tables import HostCategory
 
-_SUFFIX = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
-_SEQUENCE = re.compile(r", seq = (\d+)")
+_SUFFIX = re.compile(r", (?:seq = (\d+)|(?:op_id|sizes|input_op_ids) = |seq = -1)")
 # Names that only the dispatcher and autograd give; whatever else torch annotates may be the user's.
 _TORCH = re.compile(
     r"^(?:aten|autograd|torch|c10d?|_c10d_functional|prims?|prim|quantized)::"
@@ -23,31 +26,51 @@ _TORCH = re.compile(
 _NAMESPACE = re.compile(r"^[a-z_][\w.]*::")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
-    """A range's text: name, autograd sequence number (NA if none), and what it is."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Labels:
+    """Texts taken apart, one entry each: position of the name, autograd number, HostCategory."""
 
-    name: str
-    sequence: int
-    category: HostCategory
+    name: Int64Array
+    sequence: Int64Array
+    category: Int64Array
 
 
-def split_label(text: str) -> Label:
-    """Take the text of an NVTX range apart.
+def split_labels(texts: Sequence[str], names: NameTable) -> Labels:
+    """Take texts of NVTX ranges apart and intern their names.
 
     With torch's suffix, every name of a namespace is an operator; without it, torch's own only.
+    Nearly every operator has a text of its own, so this loop is as long as the capture has ranges.
     """
-    suffix = _SUFFIX.search(text)
-    if suffix is None:
-        return Label(name=text, sequence=NA_INT64, category=_category(_TORCH.search(text)))
-    name = text[: suffix.start()]
-    sequence = _SEQUENCE.match(text, suffix.start())
-    return Label(
-        name=name,
-        sequence=int(sequence[1]) if sequence else NA_INT64,
-        category=_category(sequence or _TORCH.search(name) or _NAMESPACE.match(name)),
+    codes: list[int] = []
+    sequences: list[int] = []
+    plain: dict[str, int] = {}
+    suffixed: dict[str, int] = {}
+    numbered: dict[str, int] = {}
+    kinds: list[tuple[int, int]] = []
+    search = _SUFFIX.search
+    for text in texts:
+        suffix = search(text)
+        if suffix is None:
+            name, number, known = text, None, plain
+        else:
+            number = suffix[1]
+            name, known = text[: suffix.start()], suffixed if number is None else numbered
+        sequences.append(NA_INT64 if number is None else int(number))
+        code = known.get(name)
+        if code is None:
+            code = known[name] = len(kinds)
+            category = category_of(name, known is not plain, known is numbered)
+            kinds.append((names.intern(name), category.value))
+        codes.append(code)
+    table = np.array(kinds, dtype=np.int64).reshape(-1, 2)
+    return Labels(
+        name=table[codes, 0],
+        sequence=np.array(sequences, dtype=np.int64),
+        category=table[codes, 1],
     )
 
 
-def _category(operator: re.Match[str] | None) -> HostCategory:
-    return HostCategory.ANNOTATION if operator is None else HostCategory.OPERATOR
+def category_of(name: str, suffixed: bool, numbered: bool) -> HostCategory:
+    """Return what a range is: by its name, by torch's suffix, by an autograd number in it."""
+    operator = numbered or _TORCH.search(name) or (suffixed and _NAMESPACE.match(name))
+    return HostCategory.OPERATOR if operator else HostCategory.ANNOTATION

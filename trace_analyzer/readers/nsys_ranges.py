@@ -10,7 +10,7 @@ import numpy as np
 from trace_analyzer.names import NameTable
 from trace_analyzer.readers.nsys_columns import UNKNOWN_NAME, Texts, distinct, row_order
 from trace_analyzer.readers.nsys_events import process_of
-from trace_analyzer.readers.nsys_labels import split_label
+from trace_analyzer.readers.nsys_labels import split_labels
 from trace_analyzer.readers.nsys_payload import NVTX
 from trace_analyzer.readers.nsys_schema import Export
 from trace_analyzer.schema import (
@@ -111,8 +111,8 @@ def event_rows(tables: RangeTables, texts: Texts) -> EventRows:
     labels, label = _labels(tables, texts)
     process = process_of(nvtx["globalTid"])
     domain = np.where(nvtx["domainId"] == NA_INT64, 0, nvtx["domainId"])
-    nccl = _nccl_rows(kind, process, domain, labels, label)
-    parts = [split_label(text) for text in labels]
+    parts = split_labels(labels, texts.names)
+    nccl = _nccl_rows(kind, process, domain, parts.name[label], texts.names)
     wanted = np.isin(kind, (*_RANGES, _MARK))
     end = np.where(kind == _MARK, nvtx["start"], nvtx["end"])
     chosen = label[wanted]
@@ -121,9 +121,9 @@ def event_rows(tables: RangeTables, texts: Texts) -> EventRows:
         "thread": nvtx["globalTid"][wanted],
         "start": nvtx["start"][wanted],
         "end": end[wanted],
-        "category": _column([part.category.value for part in parts])[chosen],
-        "name": _column([texts.names.intern(part.name) for part in parts])[chosen],
-        "sequence": _column([part.sequence for part in parts])[chosen],
+        "category": parts.category[chosen],
+        "name": parts.name[chosen],
+        "sequence": parts.sequence[chosen],
         "nccl": nccl[wanted].astype(np.int64),
         "row_id": nvtx["rowid"][wanted],
     }
@@ -169,8 +169,8 @@ def _nccl_rows(
     kind: Int64Array,
     process: Int64Array,
     domain: Int64Array,
-    labels: list[str],
-    label: Int64Array,
+    name: Int64Array,
+    names: NameTable,
 ) -> BoolArray:
     """Return which NVTX rows are ranges of NCCL's domain.
 
@@ -178,15 +178,17 @@ def _nccl_rows(
     calls tell: they are named nccl…, and stand in another domain than the user's.
     """
     is_range = np.isin(kind, _RANGES)
-    titled = np.array([text == _NCCL_DOMAIN for text in labels], dtype=np.bool_)
-    called = np.array([_NCCL_CALL.match(text) is not None for text in labels], dtype=np.bool_)
-    created = (kind == _DOMAIN) & titled[label]
+    found, at = distinct(name)
+    titles = [names.texts[position] for position in found.tolist()]
+    titled = np.array([text == _NCCL_DOMAIN for text in titles], dtype=np.bool_)[at]
+    called = np.array([_NCCL_CALL.match(text) is not None for text in titles], dtype=np.bool_)[at]
+    created = (kind == _DOMAIN) & titled
     result = np.zeros(len(kind), dtype=np.bool_)
     for key in np.unique(process).tolist():
         mine = process == key
         domains = np.unique(domain[mine & created])
         if not len(domains):
-            domains = np.unique(domain[mine & is_range & called[label] & (domain != 0)])
+            domains = np.unique(domain[mine & is_range & called & (domain != 0)])
         result |= mine & is_range & np.isin(domain, domains)
     return result
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 
 from trace_analyzer.errors import UnreadableInputError
+from trace_analyzer.readers.nsys_columns import distinct
 from trace_analyzer.schema import NA_INT64, Int64Array
 
 HEADER = b"SQLite format 3\0"
@@ -28,6 +29,7 @@ _WAL_VERSION = 2  # bytes 18 and 19 of a database in write-ahead mode
 _BATCH_ROWS = 20_000
 _LOCK_PATIENCE_S = 1.0
 _LOOKUP_IDS = 500  # below SQLite's limit of variables in every build
+_SCAN_SHARE = 4  # all texts are read where at least one in so many is wanted
 _MARK_TABLES = frozenset(
     {
         "META_DATA_EXPORT",
@@ -40,7 +42,7 @@ _MARK_TABLES = frozenset(
     }
 )
 
-Columns = Mapping[str, Int64Array]
+Result = TypeVar("Result")
 
 
 def is_nsys(tables: Iterable[str]) -> bool:
@@ -133,7 +135,6 @@ class Export:
             timeout=_LOCK_PATIENCE_S,
             isolation_level=None,
         )
-        connection.text_factory = _text
         try:
             connection.execute("pragma query_only=1")
             connection.execute("pragma trusted_schema=0")
@@ -180,7 +181,17 @@ class Export:
     def rows(self, query: str, parameters: Sequence[int] = ()) -> list[tuple[object, ...]]:
         """Return all rows of a query: for small tables and for text."""
         with self._errors():
-            return self._connection.execute(query, parameters).fetchall()
+            return self._lenient(lambda: self._connection.execute(query, parameters).fetchall())
+
+    def _lenient(self, fetch: Callable[[], Result]) -> Result:
+        """Fetch text; where it is no UTF-8, once more with replacement characters."""
+        try:
+            return fetch()
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+            self._connection.text_factory = _text
+            return fetch()
 
     def texts(self, table: str, *columns: str) -> list[tuple[object, ...]]:
         """Return these columns of a small table, None for a column or table that is absent."""
@@ -233,13 +244,16 @@ class Export:
         parameters = (NA_INT64,) if "?1" in query else ()
         parts: list[list[Int64Array]] = [[] for _ in expressions]
         with self._errors():
+            count = f"select count(*) from {_quoted(table)}"  # noqa: S608 -- quoted
+            (left,) = self._connection.execute(count).fetchone()
             values = chain.from_iterable(self._connection.execute(query, parameters))
-            while True:
-                flat = np.fromiter(islice(values, _BATCH_ROWS * width), dtype=np.int64)
-                if not len(flat):
-                    return parts
+            while left > 0:
+                batch = min(left, _BATCH_ROWS)
+                flat = np.fromiter(values, dtype=np.int64, count=batch * width)
+                left -= batch
                 for position, part in enumerate(parts):
                     part.append(flat[position::width].copy())
+        return parts
 
     def _checked(self, table: str, columns: Sequence[str]) -> list[str]:
         """Return expressions that read text and blobs in numeric columns as missing, and count."""
@@ -258,20 +272,20 @@ class Export:
         """Return the texts of these `StringIds`; ids without a text are left out."""
         if not self.has("StringIds", "id", "value"):
             return {}
-        wanted = np.unique(ids[ids >= 0]).tolist()
-        found: dict[int, str] = {}
+        wanted = distinct(ids[ids >= 0])[0].tolist()
+        query = "select id, value from StringIds where value is not null"
         with self._errors():
-            if len(wanted) * 4 > self.count("StringIds"):
-                keep = set(wanted)
-                cursor = self._connection.execute("select id, value from StringIds")
-                found.update(row for row in cursor if row[0] in keep)
-            else:
-                for first in range(0, len(wanted), _LOOKUP_IDS):
-                    part = wanted[first : first + _LOOKUP_IDS]
-                    marks = ",".join("?" * len(part))
-                    query = f"select id, value from StringIds where id in ({marks})"  # noqa: S608
-                    found.update(self._connection.execute(query, part))
-        return {key: text for key, text in found.items() if text is not None}
+            if len(wanted) * _SCAN_SHARE > self.count("StringIds"):
+                return self._lenient(lambda: dict(self._connection.execute(query)))
+        found: dict[int, str] = {}
+        for first in range(0, len(wanted), _LOOKUP_IDS):
+            part = wanted[first : first + _LOOKUP_IDS]
+            marks = ",".join("?" * len(part))
+            rows = self.rows(f"{query} and id in ({marks})", part)
+            found.update(
+                (key, text) for key, text in rows if isinstance(key, int) and isinstance(text, str)
+            )
+        return found
 
 
 def _joined(parts: Sequence[Int64Array]) -> Int64Array:
