@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from trace_analyzer.findings import Report
 from trace_analyzer.reports import json, markdown, summary, units
-from trace_analyzer.reports.names import code_spans, visible
+from trace_analyzer.reports.names import code_spans, cut_middle, visible
 from trace_analyzer.reports.view_context import (
     check_counts,
     check_views,
@@ -34,6 +34,7 @@ from trace_analyzer.reports.view_timeline import timeline_view
 from trace_analyzer.reports.view_verdict import verdict_view
 from trace_analyzer.timeline import Timeline
 
+_LONGEST_PROSE = 1200
 _HERE = Path(__file__).parent
 
 
@@ -49,6 +50,7 @@ def render(report: Report, *, timeline: Timeline | None = None) -> str:
         .render(
             report=report,
             title=title(report),
+            run_name=cut_middle(report.run.name, 100),
             meta=summary.meta(report),
             verdict=verdict_view(report),
             findings=findings_view(report, timeline),
@@ -109,7 +111,12 @@ def _finalize(value: Any) -> Any:  # noqa: ANN401
 
 
 def prose(text: str) -> Markup:
-    """Return text with `code` between backticks set as code, everything visible and escaped."""
+    """Return text with `code` between backticks set as code, everything visible and escaped.
+
+    Text longer than any sentence is cut; the JSON inside the page holds all of it.
+    """
+    if len(text) > _LONGEST_PROSE:
+        text = text[:_LONGEST_PROSE] + "…"
     parts = [
         Markup("<code>{}</code>").format(visible(part)) if is_code else escape(visible(part))
         for is_code, part in code_spans(text)

@@ -9,11 +9,12 @@ from datetime import datetime
 
 from trace_analyzer.findings import DATA_WARNING_NAMES, Finding, RankDoc, Report
 from trace_analyzer.reports import units
-from trace_analyzer.reports.names import lead
+from trace_analyzer.reports.names import cut_middle, lead
 
 BARS_UP_TO = 8  # ranks that are all drawn one by one
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _GAIN = re.compile(r"\d[\d,]*(?:\.\d+)? of \d[\d,]*(?:\.\d+)?[ \u00a0]ms")
+_LONGEST_PIECE = 100
 _SEVERITIES = ("error", "warning", "note")
 
 
@@ -184,7 +185,7 @@ def meta(report: Report) -> list[str]:
     if count is not None:
         gpu = run.gpu or ("rank" if count == 1 else "ranks")
         hosts = f", {units.plural(len(run.hosts), 'host')}" if run.hosts else ""
-        pieces.append(f"{count} × {gpu}{hosts}" if run.gpu else f"{count} {gpu}{hosts}")
+        pieces.append(f"{count} {'× ' if run.gpu else ''}{gpu}{hosts}")
     if run.missing_ranks:
         pieces.append(f"{len(report.ranks)} of {count} ranks recorded")
     if run.parallelism:
@@ -201,7 +202,7 @@ def meta(report: Report) -> list[str]:
         pieces.append(f"{steps.count} profiled{unprofiled} step{'s' * (steps.count != 1)}")
     if run.started:
         pieces.append(f"recorded {date(run.started)}")
-    return pieces
+    return [cut_middle(piece, _LONGEST_PIECE) for piece in pieces]
 
 
 def date(started: str) -> str:

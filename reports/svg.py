@@ -14,8 +14,10 @@ from markupsafe import Markup, escape
 from trace_analyzer.reports import units
 from trace_analyzer.reports.names import visible
 
-# Plot widths in px at which a label must fit: below 720 px, in print, on a wide screen.
-NARROW_PX, PRINT_PX, WIDE_PX = 330, 470, 860
+# Plot widths in px at which a label must fit: below 720 px, and on a wide screen; in print a plot
+# has about half of its width on a wide screen.
+NARROW_PX, WIDE_PX = 330.0, 860.0
+PRINT_SHARE = 0.55
 _CHARACTER_PX = 6.7  # of 12 px semibold
 _PADDING_PX = 10
 
@@ -150,6 +152,20 @@ def text_px(content: str) -> float:
     return len(content) * _CHARACTER_PX + _PADDING_PX
 
 
+def where_it_fits(content: str, width: float, wide_px: float) -> str | None:
+    """Return the class of a label that needs room: "" everywhere, None nowhere.
+
+    `width` is its share of a plot that is `wide_px` wide on a wide screen. "fit-p" is hidden on
+    narrow screens, "fit-w" on medium ones and in print too.
+    """
+    need = text_px(content)
+    if need <= width * min(NARROW_PX, wide_px):
+        return ""
+    if need <= width * wide_px * PRINT_SHARE:
+        return "fit-p"
+    return "fit-w" if need <= width * wide_px else None
+
+
 def inside_label(
     content: str,
     short: str,
@@ -160,26 +176,15 @@ def inside_label(
     cls: str,
     wide_px: float = WIDE_PX,
 ) -> Markup:
-    """Return the label of a bar from 10 % of the plot on, where it fits; `short` where only that fits.
-
-    Classes say at which widths each is shown: "fit-p" not on narrow screens, "fit-w" neither
-    there nor in print, "only-n" on narrow screens alone.
-    """
+    """Return the label of a bar from 10 % of the plot on, where it fits; `short` where only that fits."""
     if width < 0.1:
         return Markup("")
-    scale = wide_px / WIDE_PX
-    room = [width * px * (1.0 if px == NARROW_PX else scale) for px in (NARROW_PX, PRINT_PX)]
-    need = text_px(content)
-    if need <= room[0]:
-        seen = ""
-    elif need <= room[1]:
-        seen = " fit-p"
-    elif need <= width * wide_px:
-        seen = " fit-w"
-    else:
-        return Markup("")
+    seen = where_it_fits(content, width, wide_px)
     middle = x + width / 2
-    shown = text(content, middle, y, cls=cls + seen, anchor="middle")
-    if seen and short and text_px(short) <= room[0]:
-        shown += text(short, middle, y, cls=f"{cls} only-n", anchor="middle")
+    shown = Markup("")
+    if seen is not None:
+        shown += text(content, middle, y, cls=f"{cls} {seen}".strip(), anchor="middle")
+    if short and seen != "" and where_it_fits(short, width, wide_px) == "":
+        instead = {"fit-p": " only-n", "fit-w": " only-m", None: ""}[seen]
+        shown += text(short, middle, y, cls=cls + instead, anchor="middle")
     return shown

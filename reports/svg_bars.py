@@ -69,10 +69,10 @@ def base_bar(
         if inside and "fit-" not in inside:
             parts.append(inside)
         else:
-            left = scale(base_ms) < 0.68
+            end = scale(max([base_ms, *(interval_ms or ())]))
             parts.append(
-                svg.text(label, scale(base_ms), 12, cls="gain", dx=6)
-                if left
+                svg.text(label, end, 12, cls="gain", dx=6)
+                if end < 0.68
                 else svg.text(label, scale(kept), 12, cls="gain halo", anchor="end", dx=-6)
             )
     if predicted:
@@ -169,14 +169,14 @@ def strip_bar(scale: Scale, parts: Sequence[Part]) -> Markup:
     at = 0.0
     for part in parts:
         if part.value_ms > 0:
-            drawn.append(svg.rect(part.cls, scale(at), scale(part.value_ms), 0.5, 5))
+            drawn.append(svg.rect(part.cls, scale(at), scale(part.value_ms), 0.5, 4.5))
             at += part.value_ms
     return svg.join(drawn)
 
 
 def strips(scale: Scale, rows: Sequence[Sequence[Part]], label: str) -> Markup:
     """Return many ranks as 6 px rows, in the order given."""
-    pitch = 7
+    pitch = 6
     drawn = [
         svg.element("svg", strip_bar(scale, parts), y=pitch * row, width="100%", height=6)
         for row, parts in enumerate(rows)

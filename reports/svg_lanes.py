@@ -6,6 +6,7 @@ lane never looks busier than it was; communication is never narrower than one co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,6 +162,22 @@ def busy_lane(
     return _stretched(svg.join(paths), view, y, height)
 
 
+def mean_profile(
+    ranks: Sequence[Sequence[Slices]], kind: SliceKind, view: View, y: float, height: int
+) -> Markup:
+    """Return the mean over ranks of the share of each column that a kind of work keeps busy."""
+    total = np.zeros(view.columns)
+    for lanes in ranks:
+        share = np.zeros(view.columns)
+        for slices in lanes:
+            seen = view.of_kind(slices, kind)
+            share = np.maximum(share, coverage(seen.start_ns, seen.end_ns, view))
+        total += share
+    cls = "compute" if kind == SliceKind.COMPUTE else "transfer"
+    path = _path(_profile(total / max(len(ranks), 1), height), cls)
+    return _stretched(path, view, y, height)
+
+
 def _merged(
     start_ns: Int64Array, end_ns: Int64Array, gap_ns: float
 ) -> tuple[Int64Array, Int64Array]:
@@ -255,6 +272,8 @@ def range_lane(
         cls = "range dashed" if blocked else "range"
         drawn.append(svg.rect(cls, x, width, y + 0.5, height - 1))
         name = cut_middle(names[int(shown.name[row])], 40) + (": blocked" if blocked else "")
+        if blocked and svg.text_px(name) > width * label_px:
+            name = "blocked"
         drawn.append(
             svg.inside_label(
                 name, "", x, width, y + height / 2 + 4, cls="in on-page small", wide_px=label_px

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from trace_analyzer.reports import svg, svg_lanes
 from trace_analyzer.reports.svg_lanes import View
-from trace_analyzer.timeline import LaneKind, RankTimeline, Timeline, waiting_ns
+from trace_analyzer.timeline import LaneKind, RankTimeline, SliceKind, Timeline, waiting_ns
 
 HEIGHT_PX = 64
 _MOST_RANKS = 3
@@ -22,6 +22,18 @@ def one_lane(rank: RankTimeline, view: View, y: float, upper: int, lower: int) -
     busy = [svg_lanes.busy_lane(slices, view, y, upper, gaps=False) for slices in lanes]
     comm = [svg_lanes.comm_lane(part, view, y + upper + 1, lower, most=80) for part in lanes]
     return svg.join(busy + comm)
+
+
+def mean_lane(
+    ranks: Sequence[RankTimeline], view: View, y: float, upper: int, lower: int
+) -> Markup:
+    """Return the busy share of several ranks: the mean of compute above that of communication."""
+    lanes = [
+        [lane.slices for lane in rank.lanes if lane.kind in _GPU and len(lane.slices)]
+        for rank in ranks
+    ]
+    compute = svg_lanes.mean_profile(lanes, SliceKind.COMPUTE, view, y, upper)
+    return compute + svg_lanes.mean_profile(lanes, SliceKind.COMM, view, y + upper + 1, lower)
 
 
 def overview(timeline: Timeline, view: View, opened: Sequence[int]) -> Markup:

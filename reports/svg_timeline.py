@@ -17,9 +17,12 @@ _LANE_PX = {LaneKind.RANGES: 14, LaneKind.HOST: 13, LaneKind.STREAM: 24, LaneKin
 _LANE_GAP = {LaneKind.RANGES: 1, LaneKind.HOST: 2, LaneKind.STREAM: 4, LaneKind.COMM: 4}
 _HEADER_PX = 22
 _BOOKMARK_PX = 17
+_NOTE_PX = 22
 _MOST_LANES = 12  # a rank
 _FOLDED_COLUMNS = 300
-_MOST_FOLDED = 64
+_ONE_BY_ONE = 8  # ranks that get a lane of their own though they are not opened
+_GROUP = 8  # ranks of a group where hosts are not known
+_MOST_GROUPS = 32
 _NS_PER_MS = 1e6
 
 
@@ -36,10 +39,10 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which ranks are drawn with all their lanes, which as one lane, and which not at all."""
+    """Which ranks are drawn with all their lanes, which share a lane, and which are not drawn."""
 
     opened: tuple[int, ...]
-    folded: tuple[int, ...]
+    folded: tuple[tuple[str, tuple[int, ...]], ...]
     left_out: int
 
 
@@ -70,13 +73,28 @@ class _Sheet:
         self.labels.append(svg.element("text", content, cls=cls or None, x=0, y=y))
 
 
-def plan_ranks(numbers: Sequence[int], chosen: Sequence[int]) -> Plan:
-    """Choose the ranks to open: all up to four, else `chosen` (blamed, median, fastest)."""
+def plan_ranks(ranks: Sequence[RankTimeline], chosen: Sequence[int]) -> Plan:
+    """Choose the ranks to open: all up to four, else `chosen` (blamed, median, fastest).
+
+    Up to eight others get a lane each; more share one with the other ranks of their host.
+    """
+    numbers = [rank.rank for rank in ranks]
     if len(numbers) <= 4:
         return Plan(tuple(numbers), (), 0)
     opened = tuple(rank for rank in numbers if rank in set(chosen[:4])) or tuple(numbers[:1])
-    others = [rank for rank in numbers if rank not in opened]
-    return Plan(opened, tuple(others[:_MOST_FOLDED]), max(0, len(others) - _MOST_FOLDED))
+    others = [rank for rank in ranks if rank.rank not in opened]
+    if len(others) <= _ONE_BY_ONE:
+        folded = [(f"Rank {rank.rank}", (rank.rank,)) for rank in others]
+        return Plan(opened, tuple(folded), 0)
+    groups: dict[str, list[int]] = {}
+    hosts = {rank.host for rank in others}
+    for position, rank in enumerate(others):
+        key = rank.host if "" not in hosts and len(hosts) > 1 else str(position // _GROUP)
+        groups.setdefault(key, []).append(rank.rank)
+    members = [tuple(group) for group in groups.values()]
+    drawn = [(f"Ranks {units.ranges(group)}", group) for group in members[:_MOST_GROUPS]]
+    left_out = sum(len(group) for group in members[_MOST_GROUPS:])
+    return Plan(opened, tuple(drawn), left_out)
 
 
 def step_view(timeline: Timeline) -> View:
@@ -96,7 +114,7 @@ def figure(
 ) -> Figure:
     """Draw the shown step; `chosen` are the ranks to open where there are too many, best first."""
     view = step_view(timeline)
-    plan = plan_ranks([rank.rank for rank in timeline.ranks], chosen)
+    plan = plan_ranks(timeline.ranks, chosen)
     sheet = _Sheet(view)
     _step_labels(sheet, timeline, plan)
     _bookmarks(sheet, bookmarks)
@@ -113,7 +131,7 @@ def figure(
     height = sheet.y + 6
     grid = [svg.vertical("grid", x, 18, height) for x, _ in ticks]
     top = [
-        svg.text(label, x, 12, cls="axis", anchor="" if i == 0 else "middle")
+        svg.text(label, x, 12, cls=_tick_class(i), anchor="" if i == 0 else "middle")
         for i, (x, label) in enumerate(ticks)
     ]
     first, last = timeline.span_ns
@@ -144,7 +162,9 @@ def _spoken(timeline: Timeline, view: View) -> str:
 def _left_out(timeline: Timeline, plan: Plan) -> str:
     parts = []
     if plan.folded:
-        parts.append(f"{units.plural(len(plan.folded), 'rank')} drawn as one lane each")
+        count = sum(len(members) for _, members in plan.folded)
+        shared = "the mean of a group in one lane" if count > len(plan.folded) else "one lane each"
+        parts.append(f"{units.plural(count, 'rank')} drawn as {shared}")
     if plan.left_out:
         parts.append(f"{units.plural(plan.left_out, 'rank')} not drawn")
     if timeline.dropped:
@@ -160,6 +180,11 @@ def _ticks(view: View) -> list[tuple[float, str]]:
     labels = [units.tick_label(tick, step) for tick in ticks]
     labels[0] += f"{units.NBSP}ms"
     return [(tick / length_ms, label) for tick, label in zip(ticks, labels, strict=True)]
+
+
+def _tick_class(position: int) -> str:
+    """Return the class of a tick label: on narrow screens every third one stays."""
+    return "axis" if position % 3 == 0 else "axis fit-p"
 
 
 def _step_labels(sheet: _Sheet, timeline: Timeline, plan: Plan) -> None:
@@ -191,12 +216,21 @@ def _bookmarks(sheet: _Sheet, bookmarks: Iterable[Bookmark]) -> None:
         rows[row] = x + width
         y = sheet.y + row * _BOOKMARK_PX
         sheet.marks.append(svg.rect("bad", x, width, y, _BOOKMARK_PX - 1))
-        for content, seen in ((mark.label, " fit-w"), (mark.label.split(" ")[0], "")):
-            if svg.text_px(content) <= width * PLOT_PX:
-                cls = f"flag{seen}"
-                sheet.marks.append(svg.text(content, x, y + 12, cls=cls, dx=5))
-                break
+        sheet.marks.append(_flag(mark.label, x, width, y + 12))
     sheet.y += _BOOKMARK_PX * min(len(rows), 3) + (6 if rows else 0)
+
+
+def _flag(label: str, x: float, width: float, y: float) -> Markup:
+    """Return the words on a bookmark: all of them where they fit, else its number."""
+    number = label.split(" ", maxsplit=1)[0]
+    seen = svg.where_it_fits(label, width, PLOT_PX)
+    drawn = Markup("")
+    if seen is not None:
+        drawn += svg.text(label, x, y, cls=f"flag {seen}".strip(), dx=5)
+    if seen != "" and svg.where_it_fits(number, width, PLOT_PX) == "":
+        instead = {"fit-p": " only-n", "fit-w": " only-m", None: ""}[seen]
+        drawn += svg.text(number, x, y, cls=f"flag{instead}", dx=5)
+    return drawn
 
 
 def _open_rank(
@@ -247,6 +281,8 @@ def _notes(sheet: _Sheet, marks: Sequence[Bookmark], band: tuple[float, float]) 
     top, bottom = band
     if bottom <= top:
         return
+    short = max(0.0, (_NOTE_PX - (bottom - top)) / 2)
+    top, bottom = top - short, bottom + short
     for mark in marks:
         if mark.end_ns <= sheet.view.start_ns or mark.start_ns >= sheet.view.end_ns:
             continue
@@ -255,22 +291,29 @@ def _notes(sheet: _Sheet, marks: Sequence[Bookmark], band: tuple[float, float]) 
         y = (top + bottom) / 2 + 4
         sheet.marks.append(svg.rect("note-box", x, width, top, bottom - top))
         sheet.marks.append(
-            svg.inside_label(mark.note, "…", x, width, y, cls="in note-text", wide_px=PLOT_PX)
+            svg.inside_label(
+                mark.note, _short_note(mark), x, width, y, cls="in note-text", wide_px=PLOT_PX
+            )
         )
+
+
+def _short_note(mark: Bookmark) -> str:
+    return f"{units.ms((mark.end_ns - mark.start_ns) / _NS_PER_MS)}{units.NBSP}ms"
 
 
 def _folded(sheet: _Sheet, timeline: Timeline, plan: Plan, blamed: Sequence[int]) -> None:
     view = View(sheet.view.start_ns, sheet.view.end_ns, _FOLDED_COLUMNS)
-    height = 24 if len(plan.folded) <= 8 else 12
+    height = 24 if len(plan.folded) <= _ONE_BY_ONE else 16
     sheet.y += 6 if plan.folded else 0
-    for number in plan.folded:
-        rank = timeline.rank(number)
-        if rank is None:
-            continue
-        mark = " ▲" if number in blamed else ""
+    for name, members in plan.folded:
+        ranks = [rank for number in members if (rank := timeline.rank(number)) is not None]
+        mark = " ▲" if set(members) & set(blamed) else ""
         cls = "blamed" if mark else "small"
-        sheet.label(f"Rank {number}{mark}", sheet.y + height / 2 + 4, cls=cls)
-        sheet.marks.append(
-            svg_overview.one_lane(rank, view, sheet.y, height * 5 // 8, height * 3 // 8 - 2)
-        )
-        sheet.y += height + 2
+        sheet.label(cut_middle(name, 17) + mark, sheet.y + height / 2 + 4, cls=cls)
+        upper, lower = height * 5 // 8, height * 3 // 8 - 2
+        if len(ranks) == 1:
+            drawn = svg_overview.one_lane(ranks[0], view, sheet.y, upper, lower)
+        else:
+            drawn = svg_overview.mean_lane(ranks, view, sheet.y, upper, lower)
+        sheet.marks.append(drawn)
+        sheet.y += height + 3

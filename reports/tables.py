@@ -95,11 +95,11 @@ def level(value: float, low: float, high: float) -> int:
 
 
 def lateness_level(value_ms: float, largest_ms: float, step_ms: float | None) -> int:
-    """Return the class of a lateness: the first below 1 ms or 2 % of the step, four above."""
+    """Return the class of a lateness: fifths of the largest, but the first below 1 ms or 2 % of a step."""
     floor = max(1.0, 0.02 * (step_ms or 0.0))
     if value_ms < floor or largest_ms <= floor:
         return 1
-    return min(5, 2 + int(4 * (value_ms - floor) / (largest_ms - floor)))
+    return min(5, max(2, 1 + int(5 * value_ms / largest_ms)))
 
 
 def median(values: Sequence[float]) -> float:

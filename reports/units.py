@@ -197,6 +197,8 @@ def nice_ticks(largest: float, least: int = 4, most: int = 7) -> list[float]:
 
 def tick_label(value: float, step: float) -> str:
     """Return the label of an axis tick: as many decimals as the step between ticks needs."""
+    if value == 0:
+        return "0"
     digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step > 0 else 0
     if step > 0 and abs(step * 10**digits - round(step * 10**digits)) > 1e-6:
         digits += 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trace_analyzer.findings import Check, Report
 from trace_analyzer.reports import summary, units
+from trace_analyzer.reports.names import cut_middle
 from trace_analyzer.reports.tables import Cell, Column, Table
 
 _KINDS = {
@@ -29,7 +30,16 @@ _WORDS = {
     "not-distinguishable": "not distinguishable",
     "not-applicable": "not applicable",
 }
+_LONGEST_VALUE = 400
 _EACH_RANK_UP_TO = 8
+_VERSIONS = {
+    "cuda": "CUDA",
+    "nccl": "NCCL",
+    "cupti": "CUPTI",
+    "hip": "HIP",
+    "rocm": "ROCm",
+    "rccl": "RCCL",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +96,10 @@ def environment_view(report: Report) -> EnvironmentView:
         head.append(Setting("Hosts", ", ".join(report.run.hosts), differs=False, code=False))
     for key, value in sorted(report.run.versions.items()):
         if key not in known:
-            head.append(Setting(key, value, differs=False, code=False))
+            head.append(Setting(_VERSIONS.get(key, key), value, differs=False, code=False))
     if report.run.command:
         head.append(Setting("Training command", report.run.command, differs=False, code=False))
+    head = [replace(setting, value=cut_middle(setting.value, _LONGEST_VALUE)) for setting in head]
     settings.sort(key=lambda setting: not setting.differs)
     return EnvironmentView(tuple(report.environment.differences), (*head, *settings), ranks)
 
@@ -114,7 +125,7 @@ def inputs_view(report: Report) -> InputsView:
         counted = source.kind in {"kineto", "nsys"}
         rows.append(
             (
-                Cell(source.path, "mono wrap"),
+                Cell(source.path, "mono path"),
                 Cell(_KINDS.get(source.kind, source.kind), quiet=source.tool),
                 Cell(units.ranges(source.ranks) if source.ranks else units.NOT_APPLICABLE),
                 Cell(units.decimal(source.bytes / 1e3, 0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -43,8 +44,10 @@ class FindingView:
     ranks: str
     confidence: str
     sure: bool
+    singled: bool
     proof: str
     strip: Markup | None
+    strip_title: str
     jump: Jump | None
     evidence: tuple[Table, ...]
     how_sure: Paragraph
@@ -147,7 +150,10 @@ def _view(
         code=finding.code,
         remark=remark,
         bar=svg_bars.gain_bar(
-            scale, finding.recoverable_ms, finding.recoverable_interval_ms, finding.ceiling_ms
+            scale,
+            finding.recoverable_ms if told else None,
+            finding.recoverable_interval_ms,
+            finding.ceiling_ms,
         )
         if scale is not None
         else Markup(""),
@@ -156,8 +162,10 @@ def _view(
         ranks=summary.rank_words(report, finding.ranks).removesuffix(" ranks"),
         confidence=finding.confidence if told else units.NOT_APPLICABLE,
         sure=told,
+        singled=blamed,
         proof=finding.proof,
         strip=strip,
+        strip_title=_strip_title(timeline),
         jump=_jump(finding.ranges, timeline, "Show in timeline"),
         evidence=tuple(_evidence(item) for item in finding.evidence),
         how_sure=Paragraph(f"{finding.confidence.capitalize()}.", finding.confidence_reason),
@@ -168,6 +176,15 @@ def _view(
         expect=expect,
         opened=position == 0,
     )
+
+
+def _strip_title(timeline: Timeline | None) -> str:
+    if timeline is None or timeline.shown_step is None:
+        return ""
+    clock = {1: "", 2: ", both ranks on one clock"}.get(
+        len(timeline.ranks), ", two ranks on one clock"
+    )
+    return f": step {timeline.shown_step}{clock}"
 
 
 def _gain(report: Report, finding: Finding) -> tuple[str, str]:
@@ -234,7 +251,7 @@ def _numeric(item: Evidence, index: int) -> bool:
     """Return whether a column is set to the right: numbers, or text that begins with one."""
     cells = [row[index] for row in item.rows if index < len(row) and row[index] is not None]
     return index > 0 and all(
-        not isinstance(cell, str) or cell[:1].isdigit() or cell[:1] in "<≈≤≥−–" for cell in cells
+        not isinstance(cell, str) or re.match(r"[*]{0,2}[<≈≤≥−–\d]", cell) for cell in cells
     )
 
 
@@ -242,5 +259,6 @@ def _evidence_cell(value: str | float | None) -> Cell:
     if value is None:
         return Cell(units.NOT_APPLICABLE)
     if isinstance(value, str):
-        return Cell(value)
+        bold = len(value) > 4 and value.startswith("**") and value.endswith("**")
+        return Cell(value[2:-2], "strong") if bold else Cell(value)
     return Cell(units.integer(value) if isinstance(value, int) else units.ms_cell(value))

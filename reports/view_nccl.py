@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trace_analyzer.findings import CollectiveDoc, Report
 from trace_analyzer.reports import summary, units
+from trace_analyzer.reports.names import cut_middle
 from trace_analyzer.reports.tables import Cell, Column, Table, absent, median, text_cell
 
 SHOWN = 30
@@ -194,9 +195,9 @@ def _launch_cells(row: CollectiveDoc, *, a_step: bool) -> list[Cell]:
         where = f"{where}, {units.plural(len(row.ranks), 'rank')}".strip(", ")
     calls = row.count_per_step if a_step else row.count
     return [
-        Cell(operation(row.operation), quiet=where, full=row.kernel),
+        Cell(cut_middle(operation(row.operation)), quiet=cut_middle(where, 40), full=row.kernel),
         Cell(units.megabytes(row.bytes)),
-        text_cell(row.dtype or ""),
+        text_cell(cut_middle(row.dtype or "", 16)),
         absent() if calls is None else Cell(units.integer(calls)),
         Cell(units.launch_shape(row.grid, row.block)),
     ]

@@ -89,6 +89,7 @@ class RankTimeline:
     steps: tuple[StepSpan, ...] = ()
     window_start_ns: int = 0
     gpu: str = ""
+    host: str = ""
 
     def step(self, index: int) -> StepSpan | None:
         """Return the step of this number, or None where the rank does not have it."""
