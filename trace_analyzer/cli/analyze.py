@@ -11,7 +11,7 @@ import click
 from trace_analyzer.cli.group import EXIT_FINDINGS, debug_option
 from trace_analyzer.cli.outputs import Output, check_outputs, refuse_inputs, write
 from trace_analyzer.cli.progress import ProgressLine
-from trace_analyzer.cli.terminal import text_width, use_color
+from trace_analyzer.cli.terminal import needs_plain, text_width, use_color
 from trace_analyzer.cli.values import Milliseconds, Ranks, StepRange
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ def print_verdict(report: Report) -> None:
     from trace_analyzer.reports import terminal
 
     color = use_color(sys.stdout)
-    text = terminal.render(report, color=color, width=text_width(sys.stdout))
+    width = text_width(sys.stdout)
+    text = terminal.render(report, color=color, width=width, plain=needs_plain(sys.stdout))
     click.echo(text.rstrip("\n"), color=color)
 
 

@@ -75,8 +75,11 @@ class LazyGroup(click.Group):
         except TraceAnalyzerError as error:
             _show_traceback(ctx)
             raise InputError(_one_line(error)) from error
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except BrokenPipeError:
+            _discard_stdout()
+            raise click.exceptions.Exit(EXIT_PIPE_CLOSED) from None
         except OSError as error:
             _show_traceback(ctx)
             where = f"{error.filename}: " if error.filename else ""
@@ -129,6 +132,12 @@ def _show_traceback(ctx: click.Context) -> None:
         click.echo(traceback.format_exc(), err=True, nl=False)
 
 
+def _discard_stdout() -> None:
+    """Give what is still to be flushed, at the latest at exit, somewhere to go."""
+    with contextlib.suppress(OSError, ValueError):  # a stdout that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
@@ -149,7 +158,6 @@ def _exit(run: Callable[[], Any]) -> NoReturn:
         click.echo("Interrupted.", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # Python flushes stdout once more at exit: give it somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         sys.exit(EXIT_PIPE_CLOSED)
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""Whether to colour, and how wide to write."""
+"""Whether to colour, how wide to write, and with which signs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TextIO
 _WIDTH_WITHOUT_TERMINAL = 80
 _MIN_WIDTH = 40
 _MAX_WIDTH = 120
+_SIGNS = "█▓▒▪·×–…‹›"
 
 
 def use_color(stream: TextIO | None = None) -> bool:
@@ -30,3 +31,13 @@ def text_width(stream: TextIO | None = None) -> int:
         return _WIDTH_WITHOUT_TERMINAL
     columns = shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns
     return max(_MIN_WIDTH, min(columns, _MAX_WIDTH))
+
+
+def needs_plain(stream: TextIO | None = None) -> bool:
+    """Tell whether the stream's encoding lacks the signs that bars are drawn with."""
+    stream = stream or sys.stdout
+    try:
+        _SIGNS.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
