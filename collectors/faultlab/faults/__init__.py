@@ -1,0 +1,3 @@
+"""The faults, grouped by domain."""
+
+from __future__ import annotations

@@ -1,0 +1,132 @@
+"""Which runs are recorded, and which of them rules may be tuned on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trace_analyzer.collectors.faultlab.fault import Dose
+from trace_analyzer.collectors.faultlab.workload import Workload
+
+KINETO, NSYS = "kineto", "nsys"
+LABEL_ONLY = "label"  # a run without a recording
+
+TRACE_KB_A_RUN = 900.0
+MIN_ACTIVE_STEPS, MAX_ACTIVE_STEPS = 5, 12
+SHAPES_FACTOR = 1.25  # what recorded shapes add to a trace
+COMPILED_FACTOR = 0.55  # what compilation leaves of it
+NSYS_STEPS = 6
+
+SET_RULE = (
+    "tune: the GPT model with every fault at its first magnitude and seed 0; "
+    "test: everything else (the convolution model, other magnitudes, other seeds)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One labelled measurement and how it is recorded; two recorders give two runs."""
+
+    workload: Workload
+    doses: tuple[Dose, ...]
+    recorders: tuple[str, ...] = (KINETO,)
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """Identity of the measurement, fit for a file name."""
+        faults = "+".join(str(dose).replace("=", "_") for dose in self.doses)
+        seed = f".seed{self.seed}" if self.seed else ""
+        return f"{self.workload.name}.{faults}{seed}"
+
+    @property
+    def set(self) -> str:
+        """Return "tune" or "test", by `SET_RULE`."""
+        return assigned_set(self.workload, self.doses, self.seed)
+
+    @property
+    def record_shapes(self) -> bool:
+        """Whether the trace holds operand shapes: in about one run of three."""
+        return hashlib.sha256(self.key.encode()).digest()[0] % 3 == 0
+
+    @property
+    def active_steps(self) -> int:
+        """How many steps are profiled: as many as 900 KB for two ranks hold.
+
+        An eager step of these models writes four to six thousand events, at 14 compressed bytes
+        each; more steps do not fit, fewer than five say too little. What repeats after some
+        steps is seen twice at least.
+        """
+        size_kb = self.workload.scale.trace_kb_per_step
+        if self.workload.compiled:
+            size_kb *= COMPILED_FACTOR
+        if self.record_shapes:
+            size_kb *= SHAPES_FACTOR
+        fitting = int(TRACE_KB_A_RUN / 2 / size_kb)
+        steps = max(MIN_ACTIVE_STEPS, min(MAX_ACTIVE_STEPS, fitting))
+        return max(steps, *(2 * dose.kind.period for dose in self.doses))
+
+
+def assigned_set(workload: Workload, doses: Sequence[Dose], seed: int) -> str:
+    """Return the set of a run; decided by what is run, before anything is measured."""
+    first = all(dose.magnitude == dose.kind.magnitudes[0] for dose in doses)
+    return "tune" if workload.model == "gpt" and first and seed == 0 else "test"
+
+
+def runs(workload: Workload, faults: str, recorders: Sequence[str] = (KINETO,)) -> list[RunSpec]:
+    """Return one run for each word of `faults`: `name`, `name=magnitude`, `a+b=magnitude`.
+
+    A word may end in `@seed`.
+    """
+    specs = []
+    for word in faults.split():
+        text, _, seed = word.partition("@")
+        doses = tuple(Dose.parse(part) for part in text.split("+"))
+        specs.append(
+            RunSpec(workload=workload, doses=doses, recorders=tuple(recorders), seed=int(seed or 0))
+        )
+    return specs
+
+
+def matrix(name: str) -> list[RunSpec]:
+    """Return the runs of a matrix in the order in which they are worth recording.
+
+    Raises `KeyError` for an unknown name.
+    """
+    return list(MATRICES[name]())
+
+
+def _tiny() -> list[RunSpec]:
+    ddp = Workload(model="gpt", size="tiny")
+    return runs(ddp, "healthy item-sync=2 late-host+tiny-micro-batches=2")
+
+
+def _smoke() -> list[RunSpec]:
+    """Return one short look at everything that only a GPU can try; labels only, mostly."""
+    small = Workload(model="gpt", size="small")
+    conv = Workload(model="conv", size="small")
+    sharded = Workload(model="gpt", size="small", parallel="fsdp")
+    compiled = Workload(model="gpt", size="small", compiled=True)
+    large = Workload(model="gpt", size="large")
+    return [
+        *runs(small, "healthy item-sync", (KINETO, NSYS)),
+        *runs(
+            small,
+            "busy-multiprocessors few-channels forced-protocol many-channels one-bucket "
+            "host-logging few-cores noisy-neighbour healthy@1 launch-blocking slow-transport "
+            "single-process",
+            (),
+        ),
+        *runs(conv, "healthy", (KINETO,)),
+        *runs(conv, "channels-first buffer-broadcast varied-images", ()),
+        *runs(sharded, "healthy", (KINETO,)),
+        *runs(sharded, "serial-all-gathers fine-sharding", ()),
+        *runs(compiled, "healthy", (KINETO,)),
+        *runs(compiled, "graph-breaks not-compiled", ()),
+        *runs(large, "healthy", (KINETO,)),
+        *runs(large, "hidden-pageable-copy hidden-host-delay", ()),
+    ]
+
+
+MATRICES = {"tiny": _tiny, "smoke": _smoke}

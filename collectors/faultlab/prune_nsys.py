@@ -1,0 +1,117 @@
+"""Make an SQLite export of nsys small, and free of what is nobody's business.
+
+Kept: GPU operations, calls, synchronisation, NVTX with payloads, devices, streams, versions,
+diagnostics. Left out: operating-system calls, samples, schedules, output of the program, other
+processes, strings that no row refers to, and the environment but for allow-listed settings.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from pathlib import Path
+
+from trace_analyzer.allowlist import is_allowed, shown_value
+
+_DROPPED = re.compile(
+    r"OSRT|SCHED_EVENTS|COMPOSITE|SAMPLING|ProcessStreams|ANALYSIS_FILE|ENUM_NSYS_|ENUM_SAMPLING"
+    r"|ENUM_SCHEDULING|ENUM_STACK|FILES|MODULES|NET_|NIC_"
+)
+_STRING_COLUMNS = frozenset(
+    {"nameId", "textId", "jsonTextId", "shortName", "demangledName", "mangledName"}
+)
+_PID_OF_THREAD = "(({column} >> 24) & 16777215)"
+_PRIVATE_ENVIRONMENT = re.compile(r"user|host|home|folder|dir|path|ip|mac", re.IGNORECASE)
+
+
+def prune(source: Path, target: Path) -> dict[str, int]:
+    """Write the pruned export; return the rows of GPU work and of calls that it holds.
+
+    Raises `sqlite3.Error` where the source is no export.
+    """
+    shutil.copyfile(source, target)
+    connection = sqlite3.connect(target)
+    try:
+        tables = _tables(connection)
+        for name in [name for name in tables if _DROPPED.search(name)]:
+            connection.execute(f'DROP TABLE "{name}"')
+            tables.remove(name)
+        _keep_traced_processes(connection, tables)
+        _keep_used_strings(connection, tables)
+        _blank_settings(connection, tables)
+        connection.commit()
+        connection.execute("VACUUM")
+        counted = [name for name in tables if name.startswith("CUPTI_ACTIVITY_KIND_")]
+        return {name: _count(connection, name) for name in counted}
+    finally:
+        connection.close()
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    return [str(name) for (name,) in rows]
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [str(row[1]) for row in connection.execute(f'PRAGMA table_info("{table}")')]
+
+
+def _count(connection: sqlite3.Connection, table: str) -> int:
+    return int(connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])  # noqa: S608
+
+
+def _keep_traced_processes(connection: sqlite3.Connection, tables: list[str]) -> None:
+    if "CUPTI_ACTIVITY_KIND_RUNTIME" not in tables:
+        return
+    thread = _PID_OF_THREAD.format(column="globalTid")
+    traced = f"SELECT DISTINCT {thread} FROM CUPTI_ACTIVITY_KIND_RUNTIME"  # noqa: S608
+    for table, column in (("PROCESSES", "globalPid"), ("ThreadNames", "globalTid")):
+        if table in tables:
+            pid = _PID_OF_THREAD.format(column=column)
+            connection.execute(f"DELETE FROM {table} WHERE {pid} NOT IN ({traced})")  # noqa: S608
+
+
+def _keep_used_strings(connection: sqlite3.Connection, tables: list[str]) -> None:
+    if "StringIds" not in tables:
+        return
+    connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
+    for table in tables:
+        if table == "StringIds":
+            continue
+        for column in set(_columns(connection, table)) & _STRING_COLUMNS:
+            connection.execute(
+                f'INSERT OR IGNORE INTO used SELECT DISTINCT "{column}" FROM "{table}" '  # noqa: S608
+                f"WHERE typeof(\"{column}\") = 'integer'"
+            )
+    connection.execute("DELETE FROM StringIds WHERE id NOT IN (SELECT id FROM used)")
+    connection.execute("DROP TABLE used")
+
+
+def _blank_settings(connection: sqlite3.Connection, tables: list[str]) -> None:
+    if "META_DATA_CAPTURE" in tables:
+        rows = connection.execute("SELECT rowid, name, value FROM META_DATA_CAPTURE").fetchall()
+        for row, name, value in rows:
+            connection.execute(
+                "UPDATE META_DATA_CAPTURE SET value = ? WHERE rowid = ?",
+                (_shown_setting(str(name), str(value)), row),
+            )
+    if "TARGET_INFO_SYSTEM_ENV" in tables:
+        rows = connection.execute(
+            "SELECT rowid, name, value FROM TARGET_INFO_SYSTEM_ENV"
+        ).fetchall()
+        for row, name, value in rows:
+            private = _PRIVATE_ENVIRONMENT.search(str(name)) is not None
+            shown = "" if private else shown_value(str(value))
+            connection.execute(
+                "UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE rowid = ?", (shown, row)
+            )
+
+
+def _shown_setting(name: str, value: str) -> str:
+    if name.endswith("ENVIRONMENT_VARIABLE"):
+        variable, _, content = value.partition("=")
+        return f"{variable}={shown_value(content)}" if is_allowed(variable) else ""
+    if name.endswith(("USER_NAME", "WORKING_DIR", "DEVICE_DISPLAY_NAME")):
+        return ""
+    return shown_value(value)
