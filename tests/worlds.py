@@ -125,7 +125,7 @@ class World:
             events=HostEvents.from_columns(
                 shown,
                 start_ns=clock(marks)[:shown],
-                end_ns=np.append(clock(marks)[1:], clock(marks)[-1] + 10**9)[:shown],
+                end_ns=np.append(clock(marks)[1:], clock(start)[-1] + 10**9)[:shown],
                 category=np.full(shown, HostCategory.ANNOTATION),
                 name=np.arange(shown) + len(NAMES),
                 thread=np.zeros(shown),

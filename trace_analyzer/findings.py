@@ -53,7 +53,7 @@ PerStep = Annotated[float, _meta("1 a step", "mean over steady steps", "row")]
 LatencyUs = Annotated[float, _meta("us", "median of the smallest messages", "row")]
 ReplayMs = Annotated[float, _meta("ms a step", "replayed step", "run")]
 GainMs = Annotated[float, _meta("ms a step", "replayed base minus replayed swap", "rank")]
-LatenessMs = Annotated[float, _meta("ms", "how long its peers waited for it", "rank and step")]
+LatenessMs = Annotated[float, _meta("ms", "arrival after the first rank", "rank and step")]
 ClockUs = Annotated[float, _meta("us", "fitted over the window", "rank")]
 RankId = Annotated[int, _meta("", "identifier", "rank")]
 StepId = Annotated[int, _meta("", "identifier", "step")]
@@ -282,7 +282,30 @@ class CollectiveDoc(_Doc, frozen=True, kw_only=True):
     count: Annotated[int, _meta("1", "total over ranks", "row")] = 0
     kernel: str = ""
     bandwidth_basis: str | None = None
+    expected_channels: Annotated[int, _meta("1", "by NCCL's rule for this size", "row")] | None = (
+        None
+    )
+    block_reading: str | None = None
     duration_ms_by_rank: dict[str, Annotated[float, _meta("ms", "total of durations", "rank")]] = {}
+
+
+class LateRankDoc(_Doc, frozen=True, kw_only=True):
+    """What a rank was doing while its peers waited for it, in the recorded (profiled) run."""
+
+    rank: RankId
+    last_in: Annotated[int, _meta("1", "collectives in which it came last", "rank")]
+    decided: Annotated[int, _meta("1", "collectives that name a late rank", "run")]
+    persistent: bool
+    late_ms: StepMeanMs
+    before_ms: dict[str, StepMeanMs]
+
+
+class ContentionDoc(_Doc, frozen=True, kw_only=True):
+    """How much longer kernels take while a communication kernel is resident."""
+
+    kind: Literal["matrix", "other"]
+    slowdown: Annotated[float, _meta("1", "ratio of medians of the same kernels", "run")] | None
+    pairs: Annotated[int, _meta("1", "kernels seen both beside communication and alone", "run")]
 
 
 class ClockDoc(_Doc, frozen=True, kw_only=True):
@@ -366,6 +389,8 @@ class Report(_Doc, frozen=True, kw_only=True):
     ranks: list[RankDoc]
     collectives: list[CollectiveDoc]
     lateness: dict[str, dict[str, LatenessMs | None]] = {}
+    late_ranks: list[LateRankDoc] = []
+    contention: list[ContentionDoc] = []
     clock: list[ClockDoc] = []
     groups: list[GroupDoc] = []
     links: list[LinkDoc] = []

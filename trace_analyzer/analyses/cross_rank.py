@@ -60,6 +60,8 @@ def cross_rank(
     ranks: Mapping[int, Rank], steps: Mapping[int, DeviceSteps], work: Mapping[int, Busy]
 ) -> CrossRank | None:
     """Return what the ranks tell about each other; None with fewer than two that communicate."""
+    if len(ranks) < 2:
+        return None
     events = comm_events(ranks, steps)
     if len(np.unique(events.rank)) < 2:
         return None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trace_analyzer.analyses.contention import Contention, contention
 from trace_analyzer.analyses.cross_rank import CrossRank, cross_rank
 from trace_analyzer.analyses.idle import Gaps, IdleParts, find_gaps, idle_parts
 from trace_analyzer.analyses.kernel_table import KernelRow, kernel_table
+from trace_analyzer.analyses.late_ranks import LateRank, late_ranks
 from trace_analyzer.analyses.nccl_table import CollectiveRow, nccl_table
 from trace_analyzer.analyses.partition import Busy, Partition, busy, partition, partition_window
 from trace_analyzer.analyses.steady import Steady, run_step_ns, steady_steps
@@ -51,6 +53,8 @@ class Study:
     kernels: list[KernelRow]
     collectives: list[CollectiveRow]
     cross: CrossRank | None  # None with fewer than two ranks that communicate
+    late: list[LateRank]
+    contention: Contention
 
 
 def study(run: Run, options: StudyOptions | None = None) -> Study:
@@ -70,6 +74,8 @@ def study(run: Run, options: StudyOptions | None = None) -> Study:
         for rank in run.ranks
         if rank.rank in steps
     }
+    recorded = {number: item.rank for number, item in ranks.items()}
+    cross = cross_rank(recorded, steps, work)
     return Study(
         run=run,
         options=options,
@@ -79,9 +85,19 @@ def study(run: Run, options: StudyOptions | None = None) -> Study:
         step_mean_ns=mean_ns,
         kernels=kernel_table(run, steps, steady.mask),
         collectives=nccl_table(run, work, steps, steady.mask),
-        cross=cross_rank(
-            {rank.rank: rank for rank in run.ranks if rank.rank in steps}, steps, work
-        ),
+        cross=cross,
+        late=[] if cross is None else _late(cross, ranks),
+        contention=contention(recorded, steps, work),
+    )
+
+
+def _late(cross: CrossRank, ranks: Mapping[int, RankStudy]) -> list[LateRank]:
+    return late_ranks(
+        cross,
+        {
+            number: (item.rank, item.steps, item.steady, item.busy, item.gaps)
+            for number, item in ranks.items()
+        },
     )
 
 

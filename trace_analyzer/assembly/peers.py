@@ -6,7 +6,7 @@ from trace_analyzer.analyses.bandwidth import group_bandwidths, link_bandwidths
 from trace_analyzer.analyses.cross_rank import CrossRank
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.assembly.ranks import ms
-from trace_analyzer.findings import ClockDoc, GroupDoc, LinkDoc
+from trace_analyzer.findings import ClockDoc, ContentionDoc, GroupDoc, LateRankDoc, LinkDoc
 from trace_analyzer.model import DataWarning, Severity
 
 
@@ -41,6 +41,36 @@ def clock_docs(study: Study) -> list[ClockDoc]:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
+
+
+def late_rank_docs(study: Study) -> list[LateRankDoc]:
+    """Return who was late and what they did meanwhile."""
+    return [
+        LateRankDoc(
+            rank=item.rank,
+            last_in=item.last_in,
+            decided=item.decided,
+            persistent=item.persistent,
+            late_ms=ms(item.late_ns),
+            before_ms={name: ms(ns) for name, ns in item.before_ns.items()},
+        )
+        for item in study.late
+    ]
+
+
+def contention_docs(study: Study) -> list[ContentionDoc]:
+    """Return the slow-down of kernels beside communication, for runs that communicate."""
+    if not study.collectives:
+        return []
+    found = study.contention
+    return [
+        ContentionDoc(
+            kind="matrix" if name == "matrix" else "other",
+            slowdown=None if alpha is None else round(1.0 + alpha, 4),
+            pairs=found.pairs[name],
+        )
+        for name, alpha in found.alpha.items()
+    ]
 
 
 def group_docs(study: Study) -> list[GroupDoc]:

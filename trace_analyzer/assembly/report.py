@@ -6,7 +6,14 @@ from trace_analyzer import __version__
 from trace_analyzer.analyses.study import Study, StudyOptions, study
 from trace_analyzer.assembly.header import environment_doc, run_doc, steps_doc, warning_docs
 from trace_analyzer.assembly.options import Options
-from trace_analyzer.assembly.peers import clock_docs, group_docs, lateness_doc, link_docs
+from trace_analyzer.assembly.peers import (
+    clock_docs,
+    contention_docs,
+    group_docs,
+    late_rank_docs,
+    lateness_doc,
+    link_docs,
+)
 from trace_analyzer.assembly.ranks import rank_docs
 from trace_analyzer.assembly.redact import redact
 from trace_analyzer.assembly.tables import collective_docs, kernel_docs
@@ -40,6 +47,8 @@ def build_report(
         ranks=ranks,
         collectives=collective_docs(results),
         lateness=lateness_doc(results),
+        late_ranks=late_rank_docs(results),
+        contention=contention_docs(results),
         clock=clock_docs(results),
         groups=group_docs(results),
         links=link_docs(results),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trace_analyzer.analyses.channels import block_reading, expected_channels
 from trace_analyzer.analyses.kernel_table import KernelRow, LaunchShape
 from trace_analyzer.analyses.nccl_table import CollectiveRow
 from trace_analyzer.analyses.study import Study
@@ -47,7 +48,12 @@ def _counts_per_step(counts: dict[int, int], steps: int) -> float | None:
 
 def collective_docs(study: Study) -> list[CollectiveDoc]:
     """Return the NCCL table."""
-    return [_collective(study, row) for row in study.collectives]
+    most: dict[ProcessGroup | None, int] = {}
+    for row in study.collectives:
+        grid = row.key.shape.grid
+        if grid is not None:
+            most[row.key.group] = max(most.get(row.key.group, 0), grid[0])
+    return [_collective(study, row, most.get(row.key.group, 0)) for row in study.collectives]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ def _split(study: Study, row: CollectiveRow) -> _Split | None:
     return _Split(np.concatenate(transfers), wait_us) if transfers else None
 
 
-def _collective(study: Study, row: CollectiveRow) -> CollectiveDoc:
+def _collective(study: Study, row: CollectiveRow, channels: int) -> CollectiveDoc:
     key, durations = row.key, row.all_durations_ns
     steps = len(study.steady.used)
     size = None if key.group is None else key.group.size or len(key.group.ranks) or None
@@ -90,6 +96,7 @@ def _collective(study: Study, row: CollectiveRow) -> CollectiveDoc:
     else:
         transfer_ns = float(np.median(split.transfer_ns))
         basis = "median of the shortest duration among the ranks"
+    block = key.shape.block[0] if key.shape.block else None
     algbw, busbw = None, None
     if key.message_bytes and size and transfer_ns > 0:
         algbw = round(key.message_bytes / transfer_ns, 3)
@@ -111,6 +118,12 @@ def _collective(study: Study, row: CollectiveRow) -> CollectiveDoc:
         algbw_gbs=algbw,
         busbw_gbs=busbw,
         bandwidth_basis=None if algbw is None else basis + _ASSUMED * assumed,
+        expected_channels=(
+            None
+            if key.message_bytes is None or block is None
+            else expected_channels(key.message_bytes, block, channels)
+        ),
+        block_reading=None if block is None else block_reading(block),
         exposed_ms_per_step=(
             ms(sum(row.exposed_ns.values()) / len(row.exposed_ns) / steps) if steps else None
         ),
