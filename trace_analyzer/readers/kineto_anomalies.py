@@ -1,0 +1,212 @@
+"""What a reader of torch.profiler traces found wrong, counted by kind and told once a kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+
+from trace_analyzer.model import DataWarning, Severity
+
+_SAMPLE_CHARACTERS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of anomaly: its code, what to say of `{n}` of them, and what follows from it."""
+
+    code: str
+    severity: Severity
+    message: str
+    effect: str
+
+
+class Anomaly(Enum):
+    """Everything that the reader mends, drops or cannot know."""
+
+    TRUNCATED = Kind(
+        "TRC001",
+        Severity.ERROR,
+        "the recording ends in the middle of its events; {kept} complete events were kept",
+        "what was recorded last is missing, so the last step is not complete",
+    )
+    DAMAGED_COMPRESSION = Kind(
+        "TRC001",
+        Severity.ERROR,
+        "the compressed data are damaged; what could be decompressed was kept",
+        "events may be missing; copy the file again if its source is intact",
+    )
+    LOST_HEADER = Kind(
+        "TRC001",
+        Severity.WARNING,
+        "the file ends after its events, before its closing bracket",
+        "header values that stood after the events are missing; all events were kept",
+    )
+    ZERO_TIME = Kind(
+        "TRC007",
+        Severity.WARNING,
+        "{n} GPU operations have time stamp 0 and duration 0",
+        "they were dropped: the profiler lost their times",
+    )
+    BAD_DURATION = Kind(
+        "TRC007",
+        Severity.WARNING,
+        "{n} events have a negative, missing or absurd duration",
+        "they count with their start and zero duration",
+    )
+    FAR_TIME = Kind(
+        "TRC007",
+        Severity.WARNING,
+        "{n} events lie more than a day away from the rest of the recording",
+        "they were dropped",
+    )
+    UNREADABLE = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} pieces of the event list are not readable as events",
+        "they were left out; all others were kept",
+    )
+    NOT_JSON = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} values are not JSON (such as NaN, Infinity or N/A)",
+        "these values are missing; their events were kept",
+    )
+    INVALID_UTF8 = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} events hold bytes that are not UTF-8",
+        "replacement characters stand for them",
+    )
+    CONTROL_CHARACTER = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} texts hold raw line feeds or other control characters",
+        "they were kept as part of the text",
+    )
+    BAD_ESCAPE = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} texts hold escapes that JSON does not know, or half of a surrogate pair",
+        "the text was kept as it stands, with replacement characters for surrogates",
+    )
+    TEXT_NUMBER = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} time stamps or durations are written as text",
+        "they were converted",
+    )
+    UNUSABLE = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} values have a type or size that their field cannot hold",
+        "these values are missing; their events were kept",
+    )
+    NO_NAME = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} events have no name",
+        'their time counts under the name "unknown"',
+    )
+    NO_TIME = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} events have no usable time stamp",
+        "they were dropped",
+    )
+    DUPLICATE = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} GPU operations are exact copies of others",
+        "they were dropped, so that counts and sums hold each operation once",
+    )
+    STREAM_FROM_THREAD = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} GPU operations do not state their stream",
+        "the stream was taken from the thread id, which the profiler sets to it",
+    )
+    NO_STREAM = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "{n} GPU operations have no stream",
+        "unions are exact; analyses by stream do not apply to them",
+    )
+    NO_CORRELATION = Kind(
+        "TRC009",
+        Severity.WARNING,
+        "none of the {n} GPU operations has a correlation id",
+        "times on the GPU are exact; analyses of launches do not apply",
+    )
+    UNKNOWN_CATEGORY = Kind(
+        "TRC009",
+        Severity.NOTE,
+        "{n} events have a category that this version does not know",
+        "they were left out",
+    )
+    TRAILING = Kind(
+        "TRC009",
+        Severity.NOTE,
+        "{n} bytes follow the end of the trace, or stand between its parts",
+        "they were ignored",
+    )
+    UNIT = Kind(
+        "TRC012",
+        Severity.WARNING,
+        "time stamps are in nanoseconds, where this format has microseconds",
+        "they were read as nanoseconds",
+    )
+    NO_GPU = Kind(
+        "TRC004",
+        Severity.ERROR,
+        "the file holds no GPU operation",
+        "host events only: nothing can be said about the GPU; record with "
+        "ProfilerActivity.CUDA to change that",
+    )
+
+
+@dataclass(slots=True)
+class Anomalies:
+    """Counts and first sample of every anomaly met in one file."""
+
+    counts: Counter[Anomaly] = field(default_factory=Counter)
+    samples: dict[Anomaly, str] = field(default_factory=dict)
+
+    def note(self, kind: Anomaly, sample: object = None, count: int = 1) -> None:
+        """Count an anomaly; the first sample of a kind is kept."""
+        if count <= 0:
+            return
+        self.counts[kind] += count
+        if sample is not None and kind not in self.samples:
+            self.samples[kind] = _printable(sample)
+
+    def merge(self, other: Anomalies) -> None:
+        """Add what another part of the file met."""
+        self.counts.update(other.counts)
+        for kind, sample in other.samples.items():
+            self.samples.setdefault(kind, sample)
+
+    def warnings(self, kept: int) -> tuple[DataWarning, ...]:
+        """Return one warning a kind, in the order of `Anomaly`; `kept` is the number of events read."""
+        return tuple(
+            self._warning(kind, self.counts[kind], kept) for kind in Anomaly if self.counts[kind]
+        )
+
+    def _warning(self, kind: Anomaly, count: int, kept: int) -> DataWarning:
+        told = kind.value
+        message = told.message.format(n=count, kept=kept)
+        sample = self.samples.get(kind)
+        return DataWarning(
+            code=told.code,
+            severity=told.severity,
+            message=message if sample is None else f"{message}; first: {sample}",
+            effect=told.effect,
+            count=count,
+        )
+
+
+def _printable(sample: object) -> str:
+    text = sample.decode("utf-8", "replace") if isinstance(sample, bytes) else str(sample)
+    text = " ".join(text.split())
+    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+    return text if len(text) <= _SAMPLE_CHARACTERS else text[: _SAMPLE_CHARACTERS - 1] + "…"

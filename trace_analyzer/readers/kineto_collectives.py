@@ -1,0 +1,279 @@
+"""Communication calls as torch records them, in the model's words.
+
+torch writes the same arguments on the host event (`record_param_comms`) and on the kernel that
+executes the call, joined by their External id; both refer to one row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trace_analyzer.model import ProcessGroup
+from trace_analyzer.names import NameTable
+from trace_analyzer.readers.kineto_events import Details
+from trace_analyzer.schema import NA_INT8, NA_INT32, NA_INT64
+from trace_analyzer.tables import Collectives
+
+# torch's names without underscores and without what only tells the shape of its interface.
+_INTERFACE = re.compile(r"(coalesced|intotensor|tensor|base|oop|single)$")
+_OPERATIONS: Final[dict[str, str]] = {
+    "allreduce": "allreduce",
+    "allgather": "allgather",
+    "reducescatter": "reducescatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "alltoall": "alltoall",
+    "alltoallv": "alltoall",
+    "send": "send",
+    "isend": "send",
+    "recv": "recv",
+    "irecv": "recv",
+    "recvanysource": "recv",
+    "barrier": "barrier",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+# Recorded like a collective, but nothing is sent.
+_NO_COMMUNICATION: Final = frozenset(
+    {"wait", "init", "startcoalescing", "endcoalescing", "monitoredbarrier"}
+)
+
+# torch's element types → the model's spelling (as NCCL abbreviates them) and size in bytes.
+_TYPES: Final[dict[str, tuple[str, int]]] = {
+    "Byte": ("u8", 1),
+    "Char": ("i8", 1),
+    "Bool": ("u8", 1),
+    "Short": ("i16", 2),
+    "Int": ("i32", 4),
+    "Long": ("i64", 8),
+    "UInt16": ("u16", 2),
+    "UInt32": ("u32", 4),
+    "UInt64": ("u64", 8),
+    "Half": ("f16", 2),
+    "BFloat16": ("bf16", 2),
+    "Float": ("f32", 4),
+    "Double": ("f64", 8),
+    "ComplexHalf": ("c32", 4),
+    "ComplexFloat": ("c64", 8),
+    "ComplexDouble": ("c128", 16),
+    "Float8_e4m3fn": ("f8e4m3", 1),
+    "Float8_e4m3fnuz": ("f8e4m3fnuz", 1),
+    "Float8_e5m2": ("f8e5m2", 1),
+    "Float8_e5m2fnuz": ("f8e5m2fnuz", 1),
+    "Float8_e8m0fnu": ("f8e8m0", 1),
+    "Float4_e2m1fn_x2": ("f4e2m1x2", 1),
+    "QInt8": ("i8", 1),
+    "QUInt8": ("u8", 1),
+    "QInt32": ("i32", 4),
+}
+
+_RANK_LIST = re.compile(r"-?\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRow:
+    """One communication call; NA and "" where the file does not tell."""
+
+    operation: str
+    group: str
+    description: str
+    group_id: int
+    group_size: int
+    ranks: tuple[int, ...]
+    dtype: str
+    in_elements: int
+    out_elements: int
+    sequence: int
+    root: int
+    source_rank: int
+    destination_rank: int
+    is_async: int
+
+
+def operation_name(recorded: str) -> str:
+    """Return the model's name of a communication call: `_allgather_base` → `allgather`.
+
+    A name that is not known is returned in lower case without underscores.
+    """
+    bare = recorded.lower().replace("_", "")
+    while bare not in _OPERATIONS and (shorter := _INTERFACE.sub("", bare)) not in {bare, ""}:
+        bare = shorter
+    return _OPERATIONS.get(bare, bare)
+
+
+def element_type(recorded: str) -> tuple[str, int | None]:
+    """Return the model's spelling of a torch type, and its size in bytes (None if not known)."""
+    return _TYPES.get(recorded, (recorded, None))
+
+
+def message_bytes(
+    operation: str, in_elements: int, out_elements: int, element_bytes: int, group_size: int
+) -> int:
+    """Return the size S of a call as nccl-tests defines it, NA where it cannot be known.
+
+    The larger of what the rank sends and receives: all-gather and reduce-scatter record the whole
+    on one of the sides; of gather and scatter only the root does, for others it is the part times
+    the group's size (nccl-tests, doc/PERFORMANCE.md).
+    """
+    elements = max(in_elements, out_elements)
+    if elements < 0:
+        return NA_INT64
+    part_only = operation in {"gather", "scatter"} and min(in_elements, out_elements) <= 0
+    return elements * element_bytes * (group_size if part_only and group_size > 0 else 1)
+
+
+def group_ranks(written: str | list[int] | None, size: int) -> tuple[int, ...]:
+    """Return the global ranks of a group from torch's list; empty where it is not known whole.
+
+    Long lists are written with their first members and "...": the others follow from the group's
+    size where the members are evenly spaced.
+    """
+    if written is None:
+        return ()
+    if isinstance(written, list):
+        return tuple(written)
+    ranks = tuple(int(rank) for rank in _RANK_LIST.findall(written.partition("...")[0]))
+    if "..." not in written:
+        return ranks
+    strides = {after - before for before, after in itertools.pairwise(ranks)}
+    if len(strides) != 1 or size < len(ranks):
+        return ()
+    return tuple(ranks[0] + strides.copy().pop() * place for place in range(size))
+
+
+class CollectiveRows:
+    """Collects calls; a kernel and its host event share a row."""
+
+    def __init__(self) -> None:
+        self.rows: list[CollectiveRow] = []
+        self._by_call: dict[tuple[int, CollectiveRow], int] = {}
+
+    def row(self, given: Details) -> int:
+        """Return the row of a call, NA where nothing is communicated."""
+        call = _call(given)
+        if call is None:
+            return NA_INT32
+        external_id = given.external_id
+        position = self._by_call.get((external_id, call))
+        if position is None or external_id == NA_INT64:
+            position = len(self.rows)
+            self.rows.append(call)
+            self._by_call[external_id, call] = position
+        return position
+
+    def table(
+        self, names: NameTable, known: Iterable[ProcessGroup], group_names: dict[int, str]
+    ) -> tuple[Collectives, tuple[ProcessGroup, ...]]:
+        """Return the rows as a table and all process groups.
+
+        `known` groups come from the header; `group_names` maps the older numeric ids to names.
+        Groups that only calls tell of are added, and what the header leaves out is filled in.
+        """
+        groups = {group.name: group for group in known}
+        labels = [row.group or _by_id(row.group_id, group_names) for row in self.rows]
+        for label, row in zip(labels, self.rows, strict=True):
+            if label:
+                groups[label] = _completed(groups.get(label), label, row)
+        positions = {name: position for position, name in enumerate(groups)}
+        return self._columns(names, [positions.get(label, NA_INT32) for label in labels]), tuple(
+            groups.values()
+        )
+
+    def _columns(self, names: NameTable, groups: list[int]) -> Collectives:
+        rows = self.rows
+        types = [element_type(row.dtype) for row in rows]
+        return Collectives.from_columns(
+            len(rows),
+            operation=_int32([names.intern(row.operation) for row in rows]),
+            group=_int32(groups),
+            sequence=_int64([row.sequence for row in rows]),
+            dtype=_int32([names.intern(name) if name else NA_INT32 for name, _ in types]),
+            in_elements=_int64([row.in_elements for row in rows]),
+            out_elements=_int64([row.out_elements for row in rows]),
+            message_bytes=_int64(
+                [
+                    NA_INT64
+                    if size is None or row.operation == "barrier"
+                    else message_bytes(
+                        row.operation, row.in_elements, row.out_elements, size, row.group_size
+                    )
+                    for row, (_, size) in zip(rows, types, strict=True)
+                ]
+            ),
+            root=_int32([_narrow(row.root) for row in rows]),
+            source_rank=_int32([_narrow(row.source_rank) for row in rows]),
+            destination_rank=_int32([_narrow(row.destination_rank) for row in rows]),
+            is_async=np.array([row.is_async for row in rows], dtype=np.int8),
+            calls=np.ones(len(rows), dtype=np.int32),
+        )
+
+
+def _call(given: Details) -> CollectiveRow | None:
+    operation = operation_name(given.collective or "")
+    if operation in _NO_COMMUNICATION or not operation:
+        return None
+    return CollectiveRow(
+        operation=operation,
+        group="" if given.group_name is None else str(given.group_name),
+        description=given.group_description or "",
+        group_id=given.group_id,
+        group_size=given.group_size,
+        ranks=group_ranks(given.group_ranks, given.group_size),
+        dtype=given.dtype or "",
+        in_elements=given.in_elements,
+        out_elements=given.out_elements,
+        sequence=_not_negative(given.group_sequence),
+        root=_not_negative(given.root_rank),
+        source_rank=_not_negative(given.source_rank),
+        destination_rank=_not_negative(given.destination_rank),
+        is_async=_flag(given.is_async),
+    )
+
+
+def _completed(group: ProcessGroup | None, name: str, row: CollectiveRow) -> ProcessGroup:
+    size = row.group_size if row.group_size > 0 else None
+    if group is None:
+        return ProcessGroup(name=name, description=row.description, size=size, ranks=row.ranks)
+    if (group.description and group.size is not None and group.ranks) or group.ranks == row.ranks:
+        return group
+    return ProcessGroup(
+        name=name,
+        description=group.description or row.description,
+        backend=group.backend,
+        size=group.size if group.size is not None else size,
+        ranks=group.ranks or row.ranks,
+    )
+
+
+def _by_id(group_id: int, group_names: dict[int, str]) -> str:
+    return "" if group_id == NA_INT64 else group_names.get(group_id, str(group_id))
+
+
+def _not_negative(value: int) -> int:
+    return value if value >= 0 else NA_INT64
+
+
+def _narrow(value: int) -> int:
+    return NA_INT32 if value == NA_INT64 else value
+
+
+def _flag(value: bool | int | str | None) -> int:
+    if value is None:
+        return NA_INT8
+    if isinstance(value, str):
+        return int(value.strip().lower() in {"1", "true"})
+    return int(bool(value))
+
+
+def _int32(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.array(values, dtype=np.int32)
+
+
+def _int64(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(values, dtype=np.int64)
