@@ -63,71 +63,68 @@ def fit(text: str, width: int) -> str:
     return shown
 
 
-_BRACKETS = {"<": ">", "(": ")", "[": "]", "{": "}"}
-_OPERATOR = re.compile(r"operator\s*(?:<<=?|>>=?|<=>|<=|>=|->\*?|<|>|\(\))")
+_ANONYMOUS = "(anonymous namespace)::"
+# A function whose namespaces have no template arguments: return type, namespaces, name, the rest.
+_FUNCTION = re.compile(
+    r"(?:(?:void|static|inline|__global__)\s+)*(?:[A-Za-z_]\w*::)*(?P<name>[A-Za-z_]\w*)(?P<rest>[<(].*)?"
+)
+# What kernels of one library all begin with says nothing about the kernel.
+_LIBRARY = re.compile(r"^(?:(nvjet)_(?:sm\d+_)?tst_|(cudnn)_generated_fort_native_)")
+_COMPARED = 20  # names that a name is told apart from
+_HINT = 16  # characters of what tells two names apart
+_COMMON_ENDINGS = re.compile(r"(?:_?(?:kernel|cuda|impl|functor|wrapper_t))+$", re.IGNORECASE)
+_WORDLESS = frozenset({"unsigned", "const", "lambda", "void", "operator", "char", "bool", "array"})
 
 
-def _split_outside(text: str, separator: str) -> list[str]:
-    """Split at `separator` where it stands outside all brackets."""
-    parts: list[str] = []
-    depth = first = position = 0
-    while position < len(text):
-        character = text[position]
-        if character in "<([{":
-            depth += 1
-        elif character in ">)]}" and depth and not text.startswith("->", position - 1):
-            depth -= 1
-        elif not depth and text.startswith(separator, position):
-            parts.append(text[first:position])
-            position += len(separator)
-            first = position
-            continue
-        position += 1
-    parts.append(text[first:])
-    return parts
-
-
-def _matching(text: str, start: int) -> int:
-    """Return the position after the bracket that closes `text[start]`, or the text's length."""
-    closing = _BRACKETS[text[start]]
+def _arguments(rest: str) -> str | None:
+    """Return what stands in the leading < >, or None where more than a signature follows it."""
+    if not rest.startswith("<"):
+        return ""
     depth = 0
-    for position in range(start, len(text)):
-        if text[position] == text[start]:
+    for position, character in enumerate(rest):
+        if character == "<":
             depth += 1
-        elif text[position] == closing:
+        elif character == ">" and rest[position - 1] != "-":
             depth -= 1
             if not depth:
-                return position + 1
-    return len(text)
+                return rest[1:position] if rest[position + 1 : position + 2] in {"", "("} else None
+    return rest[1:]
 
 
 def _bare(name: str) -> tuple[str, str]:
     """Return a C++ name without return type, namespaces and arguments, and its template arguments.
 
-    A name that is no C++ signature (Triton, cuBLAS, cuDNN kernels) comes back as it is.
+    A name that is no such signature (Triton, cuBLAS, cuDNN kernels) comes back as it is.
     """
-    text = name.replace("(anonymous namespace)::", "").strip()
-    if not re.match(r"[A-Za-z_~]", text) or _OPERATOR.search(text):
-        return name, ""
-    words = _split_outside(text, " ")
-    if len(words) > 1 and "(" not in words[0]:
-        text = " ".join(words[1:]) if words[0] in {"void", "static", "inline"} else text
-    last = _split_outside(text, "::")[-1] if "::" in text else text
-    match = re.match(r"[A-Za-z_~][\w~$]*", last)
+    match = _FUNCTION.fullmatch(name.replace(_ANONYMOUS, "").strip())
     if match is None:
         return name, ""
-    rest = last[match.end() :]
-    if rest and rest[0] not in "<([":
-        return name, ""
-    template = rest[1 : _matching(rest, 0) - 1] if rest.startswith("<") else ""
-    return match.group(), template
+    if not match["rest"]:
+        return _LIBRARY.sub(lambda found: f"{found[1] or found[2]} ", match["name"]), ""
+    template = _arguments(match["rest"] or "")
+    return (name, "") if template is None else (match["name"], template)
 
 
 def _words(template: str) -> list[str]:
     """Return what may tell two instances apart: identifiers without namespaces, and numbers."""
-    bare = re.sub(r"(?:\w+::)+", "", template.replace("(anonymous namespace)::", ""))
+    bare = re.sub(r"(?:\w+::)+", "", template.replace(_ANONYMOUS, ""))
     found = re.findall(r"[A-Za-z_]\w*|\d+", bare.replace("CUDAFunctor_", ""))
-    return [word for word in found if word not in {"unsigned", "const", "lambda", "void"}]
+    told = [word for word in found if word not in _WORDLESS and not word.endswith("Metadata")]
+    return [_COMMON_ENDINGS.sub("", word) or word for word in told]
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _difference(name: str, others: list[str]) -> str:
+    """Return the part of a name between what it shares with the others at its start and end."""
+    near = others[:_COMPARED]
+    first = min(_shared(name, other) for other in near)
+    last = min(_shared(name[::-1], other[::-1]) for other in near)
+    return name[first : max(len(name) - last, first)].strip("_")
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
@@ -137,21 +134,34 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     names would look alike, and then only the words that tell them apart: "vectorized_kernel ‹add›".
     Names that are still alike are numbered.
     """
-    alike: dict[str, list[tuple[str, str]]] = {}
+    alike: dict[str, list[tuple[str, str, str]]] = {}
     for name in dict.fromkeys(names):
         base, template = _bare(name)
-        alike.setdefault(cut_middle(base), []).append((name, template))
+        alike.setdefault(cut_middle(base), []).append((name, base, template))
     shortened: dict[str, str] = {}
     taken: set[str] = set()
-    for base, members in alike.items():
-        common = set.intersection(*(set(_words(template)) for _, template in members))
-        for name, template in members:
-            own = [word for word in dict.fromkeys(_words(template)) if word not in common]
-            own = [word for word in own if not word.isdigit()] or own
-            hint = f" ‹{cut_middle(' '.join(own), 14)}›" if own and len(members) > 1 else ""
+    for members in alike.values():
+        common = set.intersection(*(set(_words(template)) for _, _, template in members))
+        for name, base, template in members:
+            hint = ""
+            if len(members) > 1:
+                hint = _hint(base, template, common, [m[1] for m in members if m[0] != name])
             candidate = cut_middle(base, LONGEST - len(hint)) + hint
             shortened[name] = _unique(candidate, taken)
     return {name: visible(text) for name, text in shortened.items()}
+
+
+def _hint(base: str, template: str, common: set[str], others: list[str]) -> str:
+    own = [word for word in dict.fromkeys(_words(template)) if word not in common]
+    own = [word for word in own if not word.isdigit()] or own
+    if not own:
+        own = [word for word in [_difference(base, others)] if word]
+    kept: list[str] = []
+    for word in own:
+        if kept and len(" ".join([*kept, word])) > _HINT:
+            break
+        kept.append(word)
+    return f" ‹{cut_middle(' '.join(kept), _HINT)}›" if kept else ""
 
 
 def _unique(candidate: str, taken: set[str]) -> str:

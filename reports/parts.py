@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trace_analyzer.findings import RankDoc, Report, StepPartition, WindowPartition
+from trace_analyzer.reports.summary import gpu_words
 from trace_analyzer.reports.svg_bars import Part
 
 
@@ -29,13 +30,16 @@ class PartitionRow:
 
 
 def _row(
-    rank: RankDoc, values: StepPartition | WindowPartition, communication: list[Part]
+    model: str | None,
+    rank: RankDoc,
+    values: StepPartition | WindowPartition,
+    communication: list[Part],
 ) -> PartitionRow:
     step = values if isinstance(values, StepPartition) else None
     window = values if isinstance(values, WindowPartition) else None
     return PartitionRow(
         rank=rank.rank,
-        gpu=rank.gpu or "",
+        gpu=gpu_words(rank.gpu, model),
         host=rank.host or "",
         total_ms=step.step_ms if step is not None else window.window_ms if window else 0.0,
         median_ms=step.step_median_ms if step is not None else None,
@@ -65,7 +69,7 @@ def _communication(step: StepPartition) -> list[Part]:
 def step_rows(report: Report) -> list[PartitionRow]:
     """Return the ranks that have steps: means over steady steps."""
     return [
-        _row(rank, rank.step, _communication(rank.step))
+        _row(report.run.gpu, rank, rank.step, _communication(rank.step))
         for rank in report.ranks
         if rank.step is not None
     ]
@@ -74,7 +78,12 @@ def step_rows(report: Report) -> list[PartitionRow]:
 def window_rows(report: Report) -> list[PartitionRow]:
     """Return the ranks that have GPU work: totals over the recorded window."""
     return [
-        _row(rank, rank.window, [Part("comm", "communication", rank.window.comm_exposed_ms)])
+        _row(
+            report.run.gpu,
+            rank,
+            rank.window,
+            [Part("comm", "communication", rank.window.comm_exposed_ms)],
+        )
         for rank in report.ranks
         if rank.window is not None
     ]

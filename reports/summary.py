@@ -107,7 +107,7 @@ def trust(report: Report) -> Trust:
     rows = []
     for item in ordered:
         name = f"{item.code} {DATA_WARNING_NAMES.get(item.code, '')}".strip()
-        text = " ".join(part.strip() for part in (item.message, item.effect) if part.strip())
+        text = " ".join(sentence(part) for part in (item.message, item.effect) if part.strip())
         rows.append(WarningRow(name, text, item.severity))
     serious = sum(item.severity != "note" for item in ordered)
     notes = len(ordered) - serious
@@ -120,6 +120,18 @@ def trust(report: Report) -> Trust:
         return Trust(heading, note, "warn", tuple(rows))
     note = units.plural(notes, "note") if notes else "no warning"
     return Trust("Data good", note, "good", tuple(rows))
+
+
+def sentence(text: str) -> str:
+    """Return text with a capital at its start and a full stop at its end."""
+    stripped = text.strip()
+    ended = stripped if stripped[-1:] in ".:!?…" else f"{stripped}."
+    return ended[:1].upper() + ended[1:]
+
+
+def gpu_words(gpu: str | None, model: str | None) -> str:
+    """Return a rank's GPU without the model that all ranks share: "GPU 0"."""
+    return (gpu or "").removesuffix(f" ({model})") if model else gpu or ""
 
 
 def primary(report: Report) -> Finding | None:

@@ -152,6 +152,11 @@ def text_px(content: str) -> float:
     return len(content) * _CHARACTER_PX + _PADDING_PX
 
 
+def characters(width_px: float) -> int:
+    """Return how many characters of a chart label fit into a width."""
+    return max(0, int((width_px - _PADDING_PX) / _CHARACTER_PX))
+
+
 def where_it_fits(content: str, width: float, wide_px: float) -> str | None:
     """Return the class of a label that needs room: "" everywhere, None nowhere.
 

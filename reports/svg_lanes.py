@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from trace_analyzer.reports import svg, units
-from trace_analyzer.reports.names import cut_middle
-from trace_analyzer.schema import BoolArray, Float64Array, Int64Array, is_na
+from trace_analyzer.reports import svg
+from trace_analyzer.schema import BoolArray, Float64Array, Int64Array
 from trace_analyzer.timeline import SliceKind, Slices
 
 COLUMNS = 900
 _GAP_COLUMNS = 3  # from this width on, slices that touch are told apart by a gap of one column
-_MOST_BOXES = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def _outline(tops: npt.NDArray[np.int64], bottoms: npt.NDArray[np.int64]) -> str
     return "".join(path)
 
 
-def _profile(share: Float64Array, height: int) -> str:
+def profile(share: Float64Array, height: int) -> str:
     """Return the outline of one coverage profile: one closed line a busy stretch."""
     tops = height - _heights(share, height)
     path: list[str] = []
@@ -124,11 +122,11 @@ def _profile(share: Float64Array, height: int) -> str:
     return "".join(path)
 
 
-def _path(path: str, cls: str) -> Markup:
+def path_of(path: str, cls: str) -> Markup:
     return svg.element("path", cls=cls, d=path) if path else Markup("")
 
 
-def _stretched(paths: Markup, view: View, y: float, height: int) -> Markup:
+def stretched(paths: Markup, view: View, y: float, height: int) -> Markup:
     """Return paths, drawn in columns × px, stretched over the plot's width."""
     if not paths:
         return Markup("")
@@ -152,14 +150,14 @@ def busy_lane(
     share = coverage(main.start_ns, main.end_ns, view)
     if gaps:
         share = _with_gaps(share, main, view)
-    paths = [_path(_profile(share, height), "host" if host else "compute")]
+    paths = [path_of(profile(share, height), "host" if host else "compute")]
     if not host:
         copies = view.of_kind(slices, SliceKind.COPY)
         on_top = coverage(copies.start_ns, copies.end_ns, view)
         low = _heights(share, height)
         high = np.minimum(low + _heights(on_top, height), height)
-        paths.append(_path(_outline(height - high, height - low), "copy-solid"))
-    return _stretched(svg.join(paths), view, y, height)
+        paths.append(path_of(_outline(height - high, height - low), "copy-solid"))
+    return stretched(svg.join(paths), view, y, height)
 
 
 def mean_profile(
@@ -174,125 +172,5 @@ def mean_profile(
             share = np.maximum(share, coverage(seen.start_ns, seen.end_ns, view))
         total += share
     cls = "compute" if kind == SliceKind.COMPUTE else "transfer"
-    path = _path(_profile(total / max(len(ranks), 1), height), cls)
-    return _stretched(path, view, y, height)
-
-
-def _merged(
-    start_ns: Int64Array, end_ns: Int64Array, gap_ns: float
-) -> tuple[Int64Array, Int64Array]:
-    """Return intervals joined where less than `gap_ns` lies between them."""
-    if not len(start_ns):
-        return start_ns, end_ns
-    reach = np.maximum.accumulate(end_ns)
-    new = np.concatenate(([True], start_ns[1:] - reach[:-1] >= gap_ns))
-    first = np.flatnonzero(new)
-    last = np.concatenate((first[1:], [len(start_ns)])) - 1
-    return start_ns[first], reach[last]
-
-
-def few_intervals(
-    start_ns: Int64Array, end_ns: Int64Array, view: View, most: int = _MOST_BOXES
-) -> tuple[Int64Array, Int64Array]:
-    """Return intervals for boxes: joined below a column's width, and further until `most` remain."""
-    gap_ns = view.length_ns / view.columns
-    merged = _merged(start_ns, end_ns, gap_ns)
-    while len(merged[0]) > most:
-        gap_ns *= 2
-        merged = _merged(start_ns, end_ns, gap_ns)
-    return merged
-
-
-def comm_lane(
-    slices: Slices, view: View, y: float, height: int, *, label_px: float = 0.0, most: int = 200
-) -> Markup:
-    """Return communication: striped where a collective waits for its peers, solid where it moves.
-
-    A collective whose wait is not known is solid from its start. With `label_px`, the width of the
-    plot on a wide screen, the longest wait carries its length where that fits.
-    """
-    comm = view.of_kind(slices, SliceKind.COMM)
-    if not len(comm):
-        return Markup("")
-    split = ~is_na(comm.transfer_start_ns)
-    solid_from = np.where(split, comm.transfer_start_ns, comm.start_ns)
-    waits = np.flatnonzero(solid_from > comm.start_ns)
-    boxes = [
-        svg.rect("wait", view.x(start), view.x(end) - view.x(start), y + 0.5, height - 1)
-        for start, end in zip(
-            *few_intervals(comm.start_ns[waits], solid_from[waits], view, most), strict=True
-        )
-    ]
-    per_column = view.length_ns / view.columns
-    begin = np.floor((solid_from - view.start_ns) / per_column).astype(np.int64)
-    end = np.ceil((comm.end_ns - view.start_ns) / per_column).astype(np.int64)
-    end = np.maximum(end, begin + 1)
-    marks = np.zeros(view.columns + 1, dtype=np.int64)
-    np.add.at(marks, np.clip(begin, 0, view.columns), 1)
-    np.add.at(marks, np.clip(end, 0, view.columns), -1)
-    moving = np.cumsum(marks[:-1]) > 0
-    path = _profile(moving.astype(np.float64), height)
-    solid = _stretched(_path(path, "transfer"), view, y, height)
-    label = _longest_wait(comm, solid_from, view, y, height, label_px) if label_px else Markup("")
-    return svg.join(boxes) + solid + label
-
-
-def _longest_wait(
-    comm: Slices, solid_from: Int64Array, view: View, y: float, height: int, label_px: float
-) -> Markup:
-    length_ns = solid_from - comm.start_ns
-    longest = int(np.argmax(length_ns))
-    if length_ns[longest] <= 0:
-        return Markup("")
-    x = view.x(int(comm.start_ns[longest]))
-    width = view.x(int(solid_from[longest])) - x
-    value = units.ms(float(length_ns[longest]) / 1e6)
-    return svg.inside_label(
-        f"wait {value}{units.NBSP}ms",
-        value,
-        x,
-        width,
-        y + height / 2 + 4,
-        cls="in on-stripes",
-        wide_px=label_px,
-    )
-
-
-def range_lane(
-    slices: Slices, names: tuple[str, ...], view: View, y: float, height: int, label_px: float
-) -> Markup:
-    """Return named host ranges as outlined boxes, and blocked calls as dashed ones."""
-    shown = view.of_kind(slices, SliceKind.RANGE, SliceKind.BLOCKED)
-    per_column = view.length_ns / view.columns
-    drawn: list[Markup] = []
-    for row in np.flatnonzero(shown.end_ns - shown.start_ns >= per_column)[:_MOST_BOXES].tolist():
-        x = view.x(int(shown.start_ns[row]))
-        width = view.x(int(shown.end_ns[row])) - x
-        blocked = shown.kind[row] == SliceKind.BLOCKED
-        cls = "range dashed" if blocked else "range"
-        drawn.append(svg.rect(cls, x, width, y + 0.5, height - 1))
-        name = cut_middle(names[int(shown.name[row])], 40) + (": blocked" if blocked else "")
-        if blocked and svg.text_px(name) > width * label_px:
-            name = "blocked"
-        drawn.append(
-            svg.inside_label(
-                name, "", x, width, y + height / 2 + 4, cls="in on-page small", wide_px=label_px
-            )
-        )
-    return svg.join(drawn)
-
-
-def slice_names(
-    slices: Slices, short: tuple[str, ...], view: View, y: float, height: int, label_px: float
-) -> Markup:
-    """Return the names of kernels that are wide enough to carry one, on wide screens."""
-    shown = view.of_kind(slices, SliceKind.COMPUTE)
-    widths = (shown.end_ns - shown.start_ns) / view.length_ns * label_px
-    drawn = []
-    for row in np.flatnonzero(widths >= 40)[:_MOST_BOXES].tolist():
-        name = short[int(shown.name[row])]
-        if svg.text_px(name) <= widths[row]:
-            middle = (view.x(int(shown.start_ns[row])) + view.x(int(shown.end_ns[row]))) / 2
-            cls = "in on-compute fit-w"
-            drawn.append(svg.text(name, middle, y + height / 2 + 4, cls=cls, anchor="middle"))
-    return svg.join(drawn)
+    path = path_of(profile(total / max(len(ranks), 1), height), cls)
+    return stretched(path, view, y, height)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from trace_analyzer.reports import svg, svg_lanes
+from trace_analyzer.reports import svg, svg_lanes, svg_marks
 from trace_analyzer.reports.svg_lanes import View
 from trace_analyzer.timeline import LaneKind, RankTimeline, SliceKind, Timeline, waiting_ns
 
@@ -20,7 +20,7 @@ def one_lane(rank: RankTimeline, view: View, y: float, upper: int, lower: int) -
     """Return compute and copies of all streams in `upper` px, communication in `lower` px below."""
     lanes = [lane.slices for lane in rank.lanes if lane.kind in _GPU]
     busy = [svg_lanes.busy_lane(slices, view, y, upper, gaps=False) for slices in lanes]
-    comm = [svg_lanes.comm_lane(part, view, y + upper + 1, lower, most=80) for part in lanes]
+    comm = [svg_marks.comm_lane(part, view, y + upper + 1, lower, most=80) for part in lanes]
     return svg.join(busy + comm)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from trace_analyzer.findings import Finding, Range
-from trace_analyzer.reports import svg, svg_lanes, units
+from trace_analyzer.reports import svg, svg_lanes, svg_marks, units
 from trace_analyzer.reports.svg_lanes import View
 from trace_analyzer.timeline import Lane, LaneKind, RankTimeline, Timeline
 
@@ -109,7 +109,7 @@ def _label(rank: int, kind: LaneKind, y: float, *, guilty: bool) -> Markup:
 
 def _lane(lane: Lane, kind: LaneKind, view: View, y: float) -> Markup:
     if kind == LaneKind.COMM:
-        return svg_lanes.comm_lane(lane.slices, view, y, _LANE_PX, label_px=PLOT_PX)
+        return svg_marks.comm_lane(lane.slices, view, y, _LANE_PX, label_px=PLOT_PX)
     host = kind == LaneKind.HOST
     return svg_lanes.busy_lane(lane.slices, view, y, _LANE_PX, host=host, gaps=not host)
 

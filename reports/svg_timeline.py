@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from trace_analyzer.reports import svg, svg_lanes, svg_overview, units
+from trace_analyzer.reports import svg, svg_lanes, svg_marks, svg_overview, units
 from trace_analyzer.reports.names import cut_middle, short_names
+from trace_analyzer.reports.rank_plan import ONE_BY_ONE, Plan, plan_ranks
 from trace_analyzer.reports.svg_lanes import View
 from trace_analyzer.timeline import LaneKind, RankTimeline, Timeline
 
@@ -20,9 +22,6 @@ _BOOKMARK_PX = 17
 _NOTE_PX = 22
 _MOST_LANES = 12  # a rank
 _FOLDED_COLUMNS = 300
-_ONE_BY_ONE = 8  # ranks that get a lane of their own though they are not opened
-_GROUP = 8  # ranks of a group where hosts are not known
-_MOST_GROUPS = 32
 _NS_PER_MS = 1e6
 
 
@@ -35,15 +34,6 @@ class Bookmark:
     start_ns: int
     end_ns: int
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Which ranks are drawn with all their lanes, which share a lane, and which are not drawn."""
-
-    opened: tuple[int, ...]
-    folded: tuple[tuple[str, tuple[int, ...]], ...]
-    left_out: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +63,6 @@ class _Sheet:
         self.labels.append(svg.element("text", content, cls=cls or None, x=0, y=y))
 
 
-def plan_ranks(ranks: Sequence[RankTimeline], chosen: Sequence[int]) -> Plan:
-    """Choose the ranks to open: all up to four, else `chosen` (blamed, median, fastest).
-
-    Up to eight others get a lane each; more share one with the other ranks of their host.
-    """
-    numbers = [rank.rank for rank in ranks]
-    if len(numbers) <= 4:
-        return Plan(tuple(numbers), (), 0)
-    opened = tuple(rank for rank in numbers if rank in set(chosen[:4])) or tuple(numbers[:1])
-    others = [rank for rank in ranks if rank.rank not in opened]
-    if len(others) <= _ONE_BY_ONE:
-        folded = [(f"Rank {rank.rank}", (rank.rank,)) for rank in others]
-        return Plan(opened, tuple(folded), 0)
-    groups: dict[str, list[int]] = {}
-    hosts = {rank.host for rank in others}
-    for position, rank in enumerate(others):
-        key = rank.host if "" not in hosts and len(hosts) > 1 else str(position // _GROUP)
-        groups.setdefault(key, []).append(rank.rank)
-    members = [tuple(group) for group in groups.values()]
-    drawn = [(f"Ranks {units.ranges(group)}", group) for group in members[:_MOST_GROUPS]]
-    left_out = sum(len(group) for group in members[_MOST_GROUPS:])
-    return Plan(opened, tuple(drawn), left_out)
-
-
 def step_view(timeline: Timeline) -> View:
     """Return the shown step with a little before and after, or the whole recording without one."""
     first, last = timeline.span_ns
@@ -118,8 +84,15 @@ def figure(
     sheet = _Sheet(view)
     _step_labels(sheet, timeline, plan)
     _bookmarks(sheet, bookmarks)
-    shortened = short_names(timeline.names)
-    short = tuple(shortened[name] for name in timeline.names)
+    used = {
+        position
+        for number in plan.opened
+        if (rank := timeline.rank(number)) is not None
+        for lane in rank.lanes
+        for position in svg_marks.named_slices(lane.slices, view, PLOT_PX)
+    }
+    shortened = short_names(timeline.names[position] for position in sorted(used))
+    short = {position: shortened[timeline.names[position]] for position in used}
     for number in plan.opened:
         rank = timeline.rank(number)
         if rank is not None:
@@ -234,12 +207,13 @@ def _flag(label: str, x: float, width: float, y: float) -> Markup:
 
 
 def _open_rank(
-    sheet: _Sheet, timeline: Timeline, rank: RankTimeline, short: tuple[str, ...], *, blamed: bool
+    sheet: _Sheet, timeline: Timeline, rank: RankTimeline, short: dict[int, str], *, blamed: bool
 ) -> tuple[float, float]:
     """Draw all lanes of a rank; return top and bottom of its host threads."""
     view = sheet.view
     name = f"Rank {rank.rank}{' ▲' if blamed else ''}"
-    gpu = svg.element("tspan", f" {cut_middle(rank.gpu, 12)}", cls="quiet") if rank.gpu else ""
+    gpu_name = cut_middle(rank.gpu.split(" (", maxsplit=1)[0], 12)
+    gpu = svg.element("tspan", f" {gpu_name}", cls="quiet") if gpu_name else ""
     sheet.y += 4
     title = svg.element("tspan", name, cls="blamed" if blamed else "strong")
     sheet.labels.append(svg.element("text", title, gpu, x=0, y=sheet.y + 12))
@@ -249,15 +223,15 @@ def _open_rank(
     for lane in rank.lanes[:_MOST_LANES]:
         height = _LANE_PX[lane.kind]
         y = sheet.y
-        sheet.label(cut_middle(lane.label, 19), y + height / 2 + 4)
+        sheet.label(_lane_label(lane.label), y + height / 2 + 4)
         if lane.kind in {LaneKind.RANGES, LaneKind.HOST}:
             host = svg_lanes.busy_lane(lane.slices, view, y, height, host=True, gaps=False)
-            boxes = svg_lanes.range_lane(lane.slices, timeline.names, view, y, height, PLOT_PX)
+            boxes = svg_marks.range_lane(lane.slices, timeline.names, view, y, height, PLOT_PX)
             sheet.marks += [host, boxes]
         else:
             busy = svg_lanes.busy_lane(lane.slices, view, y, height)
-            comm = svg_lanes.comm_lane(lane.slices, view, y, height, label_px=PLOT_PX)
-            inside = svg_lanes.slice_names(lane.slices, short, view, y, height, PLOT_PX)
+            comm = svg_marks.comm_lane(lane.slices, view, y, height, label_px=PLOT_PX)
+            inside = svg_marks.slice_names(lane.slices, short, view, y, height, PLOT_PX)
             sheet.marks += [busy, comm, inside]
         if lane.kind == LaneKind.HOST:
             host_top, host_bottom = host_top or y, y + height
@@ -274,6 +248,12 @@ def _open_rank(
     ]
     sheet.y += 6
     return host_top, host_bottom
+
+
+def _lane_label(label: str) -> str:
+    """Return a lane's label in at most 19 characters: of a named thread the name, not its number."""
+    named = re.fullmatch(r"host · thread \d+ \((.+)\)", label)
+    return cut_middle(f"host · {named.group(1)}" if named else label, 19)
 
 
 def _notes(sheet: _Sheet, marks: Sequence[Bookmark], band: tuple[float, float]) -> None:
@@ -303,7 +283,7 @@ def _short_note(mark: Bookmark) -> str:
 
 def _folded(sheet: _Sheet, timeline: Timeline, plan: Plan, blamed: Sequence[int]) -> None:
     view = View(sheet.view.start_ns, sheet.view.end_ns, _FOLDED_COLUMNS)
-    height = 24 if len(plan.folded) <= _ONE_BY_ONE else 16
+    height = 24 if len(plan.folded) <= ONE_BY_ONE else 16
     sheet.y += 6 if plan.folded else 0
     for name, members in plan.folded:
         ranks = [rank for number in members if (rank := timeline.rank(number)) is not None]

@@ -5,21 +5,19 @@ Every line fits the width. Colour is used only where asked for and never alone.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from trace_analyzer.findings import KernelDoc, Report
 from trace_analyzer.reports import markdown, parts, summary, units, view_nccl
-from trace_analyzer.reports.names import display_width, fit, short_names, visible
+from trace_analyzer.reports.names import short_names
 from trace_analyzer.reports.parts import PartitionRow
 from trace_analyzer.reports.svg_bars import Part
+from trace_analyzer.reports.terminal_page import Page, aligned
 
 LEAST_WIDTH = 40
 _KERNELS = 10
 _COLLECTIVES = 12
 _FINDINGS = 5
-_COLOURS = {"bad": "31", "warn": "33", "good": "32", "quiet": "2", "bold": "1"}
 _BLOCKS = {
     "compute": ("█", "34"),
     "transfer": ("▓", "33"),
@@ -38,59 +36,12 @@ _PLAIN = str.maketrans(
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Page:
-    width: int
-    color: bool
-    lines: list[str] = field(default_factory=list)
-
-    def paint(self, text: str, *styles: str) -> str:
-        codes = ";".join(_COLOURS.get(style, style) for style in styles)
-        return f"\x1b[{codes}m{text}\x1b[0m" if self.color and text and codes else text
-
-    def add(self, text: str, *styles: str) -> None:
-        """Add text, wrapped to the width."""
-        for line in self.wrapped(text, self.width):
-            self.lines.append(self.paint(line, *styles))
-
-    def wrapped(self, text: str, width: int) -> list[str]:
-        clean = visible(text).replace(units.NBSP, " ")
-        lines = textwrap.wrap(clean, width, break_on_hyphens=False) or [""]
-        return [part for line in lines for part in _hard(line, width)]
-
-    def labelled(self, label: str, text: str, indent: int, *styles: str) -> None:
-        """Add text beside a label, wrapped under itself; below the label where that is long."""
-        label = visible(label).replace(units.NBSP, " ")
-        if display_width(label) + 2 > indent:
-            self.lines += [self.paint(line, *styles) for line in self.wrapped(label, self.width)]
-            label = ""
-        for position, line in enumerate(self.wrapped(text, self.width - indent)):
-            head = label if position == 0 else ""
-            pad = " " * (indent - display_width(head))
-            self.lines.append(self.paint(head, *styles) + pad + line)
-
-    def heading(self, text: str) -> None:
-        self.lines.append("")
-        self.add(text, "bold")
-
-
-def _hard(line: str, width: int) -> list[str]:
-    """Split a line whose characters are wider than one column."""
-    found, current = [], ""
-    for character in line:
-        if display_width(current + character) > width:
-            found.append(current)
-            current = ""
-        current += character
-    return [*found, current]
-
-
 def render(report: Report, *, color: bool, width: int, plain: bool = False) -> str:
     """Return the report as lines of at most `width` columns (at least 40), with a final line feed.
 
     `plain` writes ASCII for bars, glyphs and typographic signs.
     """
-    page = _Page(max(width, LEAST_WIDTH), color)
+    page = Page(max(width, LEAST_WIDTH), color)
     _verdict(page, report)
     _warnings(page, report)
     _findings(page, report)
@@ -101,7 +52,7 @@ def render(report: Report, *, color: bool, width: int, plain: bool = False) -> s
     return text.translate(_PLAIN) if plain else text
 
 
-def _verdict(page: _Page, report: Report) -> None:
+def _verdict(page: Page, report: Report) -> None:
     state = summary.state(report)
     page.add(" · ".join([report.run.name, *summary.meta(report)]), "quiet")
     page.lines.append("")
@@ -128,7 +79,7 @@ def _times(report: Report) -> list[str]:
     return [f"Step: {', '.join(pieces)}."] if pieces else []
 
 
-def _warnings(page: _Page, report: Report) -> None:
+def _warnings(page: Page, report: Report) -> None:
     trust = summary.trust(report)
     page.lines.append("")
     glyph = "✓" if trust.tone == "good" else "!"
@@ -140,35 +91,7 @@ def _warnings(page: _Page, report: Report) -> None:
         page.labelled(f"  {row.name}", row.text, indent, tone)
 
 
-def _table(
-    page: _Page, rows: Sequence[Sequence[str]], left: Sequence[int], shrink: int
-) -> list[str]:
-    """Return rows as aligned lines: `left` columns to the left, column `shrink` cut to fit.
-
-    Columns that do not fit at all are dropped from the right.
-    """
-    count = len(rows[0])
-    cells = [[visible(cell).replace(units.NBSP, " ") for cell in row] for row in rows]
-    widths = [max(display_width(row[i]) for row in cells) for i in range(count)]
-    while count > 1:
-        spare = page.width - sum(widths[:count]) - 2 * (count - 1)
-        if widths[shrink] + spare >= min(widths[shrink], 14):
-            break
-        count -= 1
-    spare = page.width - sum(widths[:count]) - 2 * (count - 1)
-    widths[shrink] = max(1, widths[shrink] + min(spare, 0))
-    lines = []
-    for row in cells:
-        parts_of_line = []
-        for index in range(count):
-            text = fit(row[index], widths[index])
-            pad = " " * (widths[index] - display_width(text))
-            parts_of_line.append(text + pad if index in left else pad + text)
-        lines.append("  ".join(parts_of_line))
-    return lines
-
-
-def _findings(page: _Page, report: Report) -> None:
+def _findings(page: Page, report: Report) -> None:
     if not report.findings:
         return
     rows = [["#", "Finding", "ms/step [95 %]", "Ranks", "Sure"]]
@@ -177,14 +100,14 @@ def _findings(page: _Page, report: Report) -> None:
         title = f"{finding.title} ({finding.code})"
         rows.append([str(number), title, markdown.gain(finding), ranks, finding.confidence])
     page.heading("Findings, by what fixing each gives back")
-    lines = _table(page, rows, left=(1, 3, 4), shrink=1)
+    lines = aligned(page, rows, left=(1, 3, 4), shrink=1)
     page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
     rest = len(report.findings) - _FINDINGS
     if rest > 0:
         page.add(f"{units.plural(rest, 'more finding')} in the HTML and JSON report.", "quiet")
 
 
-def _bar(page: _Page, row: PartitionRow, cells: int, scale_ms: float) -> str:
+def _bar(page: Page, row: PartitionRow, cells: int, scale_ms: float) -> str:
     """Return a bar of whole characters: boundaries are rounded, so that lengths add up."""
     drawn, at, done = "", 0.0, 0
     for part in row.parts:
@@ -196,7 +119,7 @@ def _bar(page: _Page, row: PartitionRow, cells: int, scale_ms: float) -> str:
     return drawn
 
 
-def _partition(page: _Page, report: Report) -> None:
+def _partition(page: Page, report: Report) -> None:
     steps = parts.step_rows(report)
     rows = steps or parts.window_rows(report)
     if not rows:
@@ -236,7 +159,7 @@ def _partition(page: _Page, report: Report) -> None:
         values = [row.total_ms, *(row.value(cls) for cls in present), row.hidden_ms]
         cells_of = [units.ms_cell(v) if v is not None else units.NOT_APPLICABLE for v in values]
         table.append([str(row.rank), *cells_of])
-    lines = _table(page, table, left=(), shrink=0)
+    lines = aligned(page, table, left=(), shrink=0)
     page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
     if len(shown) < len(rows):
         page.add(f"{len(rows) - len(shown)} more ranks in the HTML and JSON report.", "quiet")
@@ -248,7 +171,7 @@ def _words(rows: Sequence[PartitionRow], cls: str) -> str:
     return "comm" if word == "communication" else word
 
 
-def _nccl(page: _Page, report: Report) -> None:
+def _nccl(page: Page, report: Report) -> None:
     if not report.collectives:
         return
     a_step = any(row.count_per_step is not None for row in report.collectives)
@@ -273,14 +196,14 @@ def _nccl(page: _Page, report: Report) -> None:
             ]
         )
     page.heading("NCCL (grid = channels, block = threads a channel)")
-    lines = _table(page, rows, left=(0,), shrink=0)
+    lines = aligned(page, rows, left=(0,), shrink=0)
     page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
     rest = len(report.collectives) - _COLLECTIVES
     if rest > 0:
         page.add(f"{units.plural(rest, 'more row')} in the HTML and JSON report.", "quiet")
 
 
-def _kernels(page: _Page, report: Report) -> None:
+def _kernels(page: Page, report: Report) -> None:
     kernels = [kernel for kernel in report.kernels if kernel.category != "communication"]
     if not kernels:
         return
@@ -304,5 +227,5 @@ def _kernels(page: _Page, report: Report) -> None:
             [names[kernel.name], kernel.category, units.ms_cell(weight(kernel)), count, *shapes]
         )
     page.heading("Largest kernels" + (f" on rank {lead}" if lead is not None else ", all ranks"))
-    lines = _table(page, rows, left=(0, 1), shrink=0)
+    lines = aligned(page, rows, left=(0, 1), shrink=0)
     page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]

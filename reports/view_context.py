@@ -84,7 +84,10 @@ def environment_view(report: Report) -> EnvironmentView:
     """Arrange the allow-listed values: those that differ between ranks first."""
     values: dict[str, dict[str, list[str]]] = {}
     for rank, given in report.environment.per_rank.items():
-        for key, value in given.items():
+        for name, value in given.items():
+            key = name.removeprefix("version.")
+            if value == report.run.versions.get(key) or (key, value) == ("gpu", report.run.gpu):
+                continue
             values.setdefault(key, {}).setdefault(value, []).append(rank)
     ranks = len(report.environment.per_rank)
     settings = [_setting(key, held, ranks) for key, held in sorted(values.items())]

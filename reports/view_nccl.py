@@ -220,11 +220,10 @@ def _sums(
 ) -> tuple[Cell, ...]:
     """Return the sum row: MB and calls a step, wait or total of each rank, exposed."""
     cells = [Cell("All", "strong")] + [Cell("")] * (len(columns) - 1)
-    if a_step and all(row.bytes is not None and row.count_per_step is not None for row in rows):
-        cells[1] = Cell(
-            units.megabytes(sum((row.bytes or 0) * (row.count_per_step or 0.0) for row in rows)),
-            "strong",
-        )
+    sent = [row for row in rows if row.count_per_step]
+    if a_step and sent and all(row.bytes is not None for row in sent):
+        volume = sum((row.bytes or 0) * (row.count_per_step or 0.0) for row in sent)
+        cells[1] = Cell(units.megabytes(volume), "strong")
     calls = sum((row.count_per_step or 0.0) if a_step else row.count for row in rows)
     cells[3] = Cell(units.integer(calls), "strong")
     if len(numbers) <= _EACH_RANK_UP_TO:

@@ -176,9 +176,12 @@ def _scale_note(links: Sequence[LinkDoc], middle: float) -> str:
 
 def _link_basis(links: Sequence[LinkDoc]) -> str:
     kinds = list(dict.fromkeys(_BASIS[link.basis] for link in links))
-    sizes = sorted({link.bytes for link in links if link.bytes is not None})
-    size = f"{units.megabytes(sizes[-1])} MB " if len(sizes) == 1 else ""
-    text = f"Basis: {size}{' and '.join(kinds)}."
+    seen = {(link.bytes, link.count) for link in links}
+    volume, count = next(iter(seen))
+    amount = ""
+    if len(seen) == 1 and volume and count:
+        amount = f"; {units.size(volume)} in {units.plural(count, 'operation')}"
+    text = f"Basis: {' and '.join(kinds)}{amount}."
     known = [link for link in links if link.reference_gbs]
     if known:
         worst = min((link.bandwidth_gbs or 0.0) / (link.reference_gbs or 1.0) for link in known)

@@ -200,15 +200,13 @@ def _launch(rows: Sequence[PartitionRow]) -> Table | None:
             key for row in rows if row.step is not None for key in row.step.idle_launch_by_host
         )
     )
+    keys = [key for key in keys if any(_meanwhile(row, key) for row in rows)]
     if not keys:
         return None
     body = [
         (
             Cell(f"Rank {row.rank}"),
-            *(
-                _ms_cell(row.step.idle_launch_by_host.get(key), row.total_ms, striking=True)
-                for key in keys
-            ),
+            *(_ms_cell(_meanwhile(row, key), row.total_ms, striking=True) for key in keys),
         )
         for row in rows
         if row.step is not None
@@ -220,6 +218,10 @@ def _launch(rows: Sequence[PartitionRow]) -> Table | None:
         rows=tuple(body),
         note="Late launches by what the launching thread was doing meanwhile.",
     )
+
+
+def _meanwhile(row: PartitionRow, key: str) -> float | None:
+    return None if row.step is None else row.step.idle_launch_by_host.get(key)
 
 
 def _window(rows: Sequence[PartitionRow], blamed: Sequence[int]) -> Table:

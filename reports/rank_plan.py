@@ -1,0 +1,49 @@
+"""Which ranks of many are drawn with all their lanes, and which share one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trace_analyzer.reports import units
+from trace_analyzer.timeline import RankTimeline
+
+ONE_BY_ONE = 8  # ranks that get a lane of their own though they are not opened
+_ALL_OPEN = 4
+_GROUP = 8  # ranks of a group where hosts are not known
+_MOST_GROUPS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which ranks are drawn with all their lanes, which share a lane, and which are not drawn."""
+
+    opened: tuple[int, ...]
+    folded: tuple[tuple[str, tuple[int, ...]], ...]
+    left_out: int
+
+
+def plan_ranks(ranks: Sequence[RankTimeline], chosen: Sequence[int]) -> Plan:
+    """Choose the ranks to open: all up to four, else `chosen` (blamed, median, fastest).
+
+    Up to eight others get a lane each; more share one with the other ranks of their host.
+    """
+    numbers = [rank.rank for rank in ranks]
+    if len(numbers) <= _ALL_OPEN:
+        return Plan(tuple(numbers), (), 0)
+    opened = tuple(rank for rank in numbers if rank in set(chosen[:_ALL_OPEN])) or tuple(
+        numbers[:1]
+    )
+    others = [rank for rank in ranks if rank.rank not in opened]
+    if len(others) <= ONE_BY_ONE:
+        folded = [(f"Rank {rank.rank}", (rank.rank,)) for rank in others]
+        return Plan(opened, tuple(folded), 0)
+    groups: dict[str, list[int]] = {}
+    hosts = {rank.host for rank in others}
+    for position, rank in enumerate(others):
+        key = rank.host if "" not in hosts and len(hosts) > 1 else str(position // _GROUP)
+        groups.setdefault(key, []).append(rank.rank)
+    members = [tuple(group) for group in groups.values()]
+    drawn = [(f"Ranks {units.ranges(group)}", group) for group in members[:_MOST_GROUPS]]
+    left_out = sum(len(group) for group in members[_MOST_GROUPS:])
+    return Plan(opened, tuple(drawn), left_out)
