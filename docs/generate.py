@@ -157,6 +157,8 @@ def command_line() -> str:
 
 def _command_section(command: click.Command, context: click.Context, level: int = 2) -> list[str]:
     arguments = [_usage(item) for item in command.params if isinstance(item, click.Argument)]
+    if isinstance(command, click.Group):
+        arguments.append("COMMAND [ARGS]...")
     usage = " ".join([context.command_path, "[OPTIONS]", *arguments])
     lines = [f"{'#' * level} {context.command_path}", "", f"    {usage}", ""]
     lines += [_doc(command), "", *_options(command)]
@@ -203,14 +205,16 @@ def _head(title: str) -> str:
 
 def _doc(thing: object) -> str:
     text = thing.help if isinstance(thing, click.Command) else inspect.getdoc(thing)
-    return " ".join((text or "").split())
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    return [line(head), line("---" for _ in head), *(line(row) for row in rows), ""]
+    lines = [line(row) for row in rows]
+    return [line(head), line("---" for _ in head), *lines, ""] if lines else []
 
 
 def published_schema() -> str:

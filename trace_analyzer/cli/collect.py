@@ -194,7 +194,7 @@ def env(*, output: str, force: bool) -> None:
 
     check_outputs([Output("--output", output)], force=force)
     if importlib.util.find_spec("torch") is not None:
-        import torch  # noqa: F401  # asked for its versions
+        from trace_analyzer.collectors import torch_facts  # noqa: F401  # imports torch: asked for its versions
     document = environment.read(rank_of_process(), host.gather())
     text = json.dumps(document, indent=1) + "\n"
     if output == "-":
