@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import zstandard
-from isal import isal_zlib
+from isal import igzip_lib, isal_zlib
 
 from trace_analyzer.errors import UnreadableInputError
 
@@ -16,7 +16,6 @@ BLOCK_BYTES = 256 << 10
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_WBITS = 31
-_DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError
 _ZSTD_MAX_WINDOW_BYTES = 128 << 20  # what the zstd tool itself accepts without --long
 _COMPRESSED_BYTES = 64 << 10
 # Traces shrink 10 to 40 times. Only data made to explode shrink this much over a whole gigabyte.
@@ -88,7 +87,7 @@ class TextStream:
                     return
                 try:
                     block = member.decompress(pending, self.block_bytes)
-                except _DEFLATE_ERROR as error:
+                except igzip_lib.IsalError as error:  # type: ignore[misc]  # typed as an instance
                     self.damage = f"the gzip stream is damaged ({error})"
                     return
                 pending = member.unconsumed_tail

@@ -40,7 +40,7 @@ def decimal(value: object) -> float | None:
 def triple(value: object) -> tuple[int, int, int] | None:
     """Return a launch shape from a list or from its text; None where it is none."""
     found = _INTEGERS.findall(value) if isinstance(value, str) else value
-    if not isinstance(found, list | tuple) or len(found) != _GRID_DIMENSIONS:
+    if not isinstance(found, list | tuple) or len(found) != _DIMENSIONS:
         return None
     sizes = [whole(size) for size in found]
     x, y, z = sizes
