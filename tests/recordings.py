@@ -67,7 +67,7 @@ class Kineto:
                 self.step_us // 2,
                 {"Sequence number": self.sequence + step},
             )
-            part = self.step_us // (2 * len(self.kernels))
+            part = self.step_us // (2 * max(1, len(self.kernels)))
             for position, name in enumerate(self.kernels):
                 correlation += 1
                 shared = {"correlation": correlation}

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -243,12 +244,38 @@ def test_a_gzip_that_is_one_long_run_of_blanks(tmp_path: Path) -> None:
     refused(analyze(path), "rank0")
 
 
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    path = Kineto().write(tmp_path / "rank0.json")
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user may read everything")
-    refused(analyze(path), "permission denied")
+def unprivileged(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run `analyze` as somebody whom file permissions bind, also when root runs the tests."""
+    command = [sys.executable, "-m", "trace_analyzer", "analyze", *map(str, arguments)]
+    if os.geteuid() == 0:
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            pytest.skip("root may read everything, and setpriv is absent")
+        rights = "-dac_override,-dac_read_search"
+        command = [setpriv, f"--bounding-set={rights}", f"--inh-caps={rights}", *command]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_what_may_not_be_read(tmp_path: Path) -> None:
+    folder = job(tmp_path / "gpt")
+    closed = folder / "rank1.pt.trace.json"
+    closed.chmod(0)
+    (folder / "deep").mkdir(mode=0)
+    done = unprivileged(closed)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Error: {closed}: permission denied")
+    assert len(done.stderr.splitlines()) == 1
+    done = unprivileged(folder / "deep")
+    assert (done.returncode, done.stderr) == (2, f"Error: {folder / 'deep'}: permission denied\n")
+    done = unprivileged(folder, "--json", "-")
+    assert done.returncode == 0
+    messages = [item["message"] for item in json.loads(done.stdout)["warnings"]]
+    assert "rank1.pt.trace.json cannot be read: permission denied" in messages
+    assert "deep cannot be opened" in messages
+    done = unprivileged(folder, "--json", folder / "deep" / "r.json")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    (folder / "deep").chmod(0o700)
 
 
 def test_several_runs(tmp_path: Path) -> None:

@@ -93,10 +93,21 @@ def _open_file(path: Path, shown: str, workspace: Workspace) -> Opened:
 
 def _open_folder(path: Path, shown: str, workspace: Workspace) -> Opened:
     warnings: list[DataWarning] = []
+    closed: list[str] = []
     try:
-        found = list(_walk(path, ""))
+        found = list(_walk(path, "", closed))
     except OSError as error:
         raise UnreadableInputError(shown, (error.strerror or str(error)).lower()) from error
+    if closed:
+        warnings.append(
+            DataWarning(
+                code="TRC002",
+                message=f"{closed[0]} cannot be opened"
+                + (f", nor {len(closed) - 1} more folders" if len(closed) > 1 else ""),
+                effect="what they hold is not read",
+                count=len(closed),
+            )
+        )
     entries = tuple(_expanded(found, shown, workspace, warnings))
     return Opened(
         shown=shown,
@@ -107,8 +118,11 @@ def _open_folder(path: Path, shown: str, workspace: Workspace) -> Opened:
     )
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files below a folder, in order of name: no hidden ones, no linked folders."""
+def _walk(folder: Path, prefix: str, closed: list[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the files below a folder, in order of name: no hidden ones, no linked folders.
+
+    Folders inside it that cannot be opened are added to `closed`.
+    """
     with os.scandir(folder) as listing:
         items = sorted(listing, key=lambda item: item.name)
     for item in items:
@@ -117,7 +131,10 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[Path, str]]:
         name = prefix + item.name
         if item.is_dir(follow_symlinks=False):
             if item.name not in _SKIPPED_FOLDERS:
-                yield from _walk(Path(item.path), name + "/")
+                try:
+                    yield from _walk(Path(item.path), name + "/", closed)
+                except OSError:
+                    closed.append(name)
         elif item.is_file():
             yield Path(item.path), name
 
@@ -151,7 +168,7 @@ def _unpacked(
     into = workspace.folder()
     unpacked = unpack(path, into, display=shown)
     warnings.extend(_unpack_warnings(unpacked, Path(shown).name))
-    for file, name in _walk(into, ""):
+    for file, name in _walk(into, "", []):
         yield Entry(path=file, name=prefix + name, examined=examine(file))
 
 

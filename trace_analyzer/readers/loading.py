@@ -55,7 +55,8 @@ def load(
     """Read traces, in order of `files`. A file that cannot be read has a `problem` and no ranks.
 
     `jobs` is the number of processes; None takes as many as there are cores, where the files are
-    large enough to gain from it. `progress` gets a file's name, the bytes done and all bytes.
+    large enough to gain from it. With more than one, the main module of the program is imported
+    by the others, as always with `multiprocessing`: it needs its `__name__ == "__main__"` guard. `progress` gets a file's name, the bytes done and all bytes.
     """
     workers = _workers(files, jobs)
     with ThreadPoolExecutor(max_workers=1) as hasher:  # hashing leaves the interpreter lock
@@ -127,26 +128,25 @@ def _in_turn(files: Sequence[TraceFile]) -> Iterator[tuple[int, _Outcome]]:
 
 
 def _in_pool(files: Sequence[TraceFile], workers: int) -> Iterator[tuple[int, _Outcome]]:
+    left = set(range(len(files)))
     with _pool(workers) as pool:
-        largest_first = sorted(range(len(files)), key=lambda position: -files[position].bytes)
-        waiting: dict[Future[_Outcome], int] = {
-            pool.submit(
-                _read, files[position].kind, files[position].path, files[position].name
-            ): position
-            for position in largest_first
-        }
-        for future in as_completed(waiting):
-            position = waiting[future]
-            try:
-                yield position, future.result()
-            except BrokenProcessPool:
-                yield (
-                    position,
-                    _Outcome(
-                        problem="the process that read it was killed, probably for memory",
-                        hint="analyze fewer ranks at once with --ranks",
-                    ),
-                )
+        largest_first = sorted(left, key=lambda position: -files[position].bytes)
+        waiting: dict[Future[_Outcome], int] = {}
+        try:
+            for position in largest_first:
+                file = files[position]
+                waiting[pool.submit(_read, file.kind, file.path, file.name)] = position
+            for future in as_completed(waiting):
+                outcome = future.result()
+                left.remove(waiting[future])
+                yield waiting[future], outcome
+        except BrokenProcessPool:
+            # A reader was killed (memory, most likely) or could not start: one after the other
+            # takes the least memory and needs no other process.
+            pool.shutdown(wait=False, cancel_futures=True)
+    for position in sorted(left):
+        file = files[position]
+        yield position, _read(file.kind, file.path, file.name)
 
 
 @contextmanager

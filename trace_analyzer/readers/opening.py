@@ -110,8 +110,11 @@ def _all_damaged(run: RunFiles) -> UnreadableInputError:
     first = run.damaged[0]
     more = len(run.damaged) - 1
     problem = first.problem + (f" (and {more} more files cannot be read)" if more else "")
+    closed = "permission" in first.problem
     return UnreadableInputError(
-        run.opened.shown_path(first.name), problem, "record or copy it again"
+        run.opened.shown_path(first.name),
+        problem,
+        "make it readable for this user" if closed else "record or copy it again",
     )
 
 
