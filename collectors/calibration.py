@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,10 +94,9 @@ def document(options: Options, rank: int, costs: Sequence[Cost]) -> dict[str, An
 
 def measure(options: Options, *, together: bool = False, rounds: int = ROUNDS) -> list[Cost]:
     """Return the cost of every probe that this process can run."""
-    chosen = [probe for probe in probes(options) if together or not probe.collective]
+    offered = [probe for probe in probes(options) if together or not probe.collective]
+    chosen = [probe for probe in offered if _works(probe)]
     meeting = Rendezvous("trace-analyzer/calibration")
-    for probe in chosen:
-        _time(probe)  # allocations, first launches, compilation
     plain: dict[str, list[float]] = {probe.name: [] for probe in chosen}
     traced: dict[str, list[float]] = {probe.name: [] for probe in chosen}
     counts: dict[str, tuple[float, float]] = {}
@@ -140,6 +140,20 @@ def _cost(
         cpu_ops=cpu_ops,
         runtime_calls=runtime_calls,
     )
+
+
+def _works(probe: Probe) -> bool:
+    """Run a probe once: allocations, first launches, compilation (which needs a C compiler)."""
+    try:
+        _time(probe)
+    except Exception as error:  # noqa: BLE001  # one kind less, and it is said
+        reason = str(error).strip().splitlines() or [""]
+        print(  # noqa: T201
+            f"trace-analyzer: not calibrated: {probe.name}: {type(error).__name__}: {reason[0]}",
+            file=sys.stderr,
+        )
+        return False
+    return True
 
 
 def _time(probe: Probe, *, marked: bool = False) -> float:

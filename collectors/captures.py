@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ import torch
 
 from trace_analyzer.collectors.compressing import compress
 from trace_analyzer.collectors.options import Options, Schedule
+from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_process
 
 DEVICE_PATIENCE_SECONDS = 10.0
 
@@ -82,6 +84,7 @@ class TorchCapture:
             with_stack=self._options.with_stack,
             profile_memory=self._options.profile_memory,
             experimental_config=experimental_config(),
+            **_one_cycle(),
         )
         self._profile.start()
 
@@ -130,6 +133,9 @@ class NsysCapture:
             return
         _check_cuda(torch.cuda.cudart().cudaProfilerStart(), "cudaProfilerStart")
         self._open = True
+        # A report of a node does not tell which process is which rank.
+        rank, size = rank_of_process(), world_size_of_process()
+        torch.cuda.nvtx.mark(f"trace-analyzer: rank {rank} of {size}")
 
     def step(self) -> None:
         """Do nothing: the ranges of the steps mark the boundaries."""
@@ -159,6 +165,12 @@ def experimental_config(
     if "trace_only" in known:
         known["trace_only"] = trace_only
     return _ExperimentalConfig(**known) if known else None
+
+
+def _one_cycle() -> dict[str, Any]:
+    """Keep torch from warning that a second cycle would replace the first: there is one."""
+    known = inspect.signature(torch.profiler.profile.__init__).parameters
+    return {"acc_events": True} if "acc_events" in known else {}
 
 
 def device_reaches_now(patience_s: float) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -20,29 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from trace_analyzer import __version__
-from trace_analyzer.bundle import (
-    BundleFile,
-    Manifest,
-    Role,
-    describe_file,
-    write_manifest,
-)
+from trace_analyzer.bundle import BundleFile, Manifest, Role, read_json_object, write_manifest
 from trace_analyzer.collectors import compressing, environment, nccl_log
 from trace_analyzer.collectors.commands import shown_command
+from trace_analyzer.collectors.contents import described, header
 from trace_analyzer.errors import UnreadableInputError
-
-_PATTERNS: tuple[tuple[Role, str], ...] = (
-    (Role.KINETO, r"rank(?P<rank>\d+)\.pt\.trace\.json(?:\.gz)?"),
-    (Role.NSYS, r"(?:rank(?P<rank>\d+)|.+)\.sqlite"),
-    (Role.TIMER, r"steps_rank(?P<rank>\d+)(?:_nsys)?\.jsonl"),
-    (Role.ENVIRONMENT, r"env_rank(?P<rank>\d+)\.json"),
-    (Role.CALIBRATION, r"calibration_rank(?P<rank>\d+)\.json"),
-    (Role.SAMPLER, r"gpu\d+\.(?:parquet|csv)"),
-    (Role.BENCH, r"bench_.+\.json"),
-    (Role.NCCL_LOG, r"nccl_(?P<pid>\d+)\.log"),
-    (Role.FLIGHT_RECORDER, r"flight_rank(?P<rank>\d+)\.pkl"),
-)
-_OURS = "|".join(pattern for _, pattern in _PATTERNS).replace("?P<rank>", "").replace("?P<pid>", "")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,7 +69,7 @@ def write(
         dropped = nccl_log.shorten(log)
         if dropped:
             notes.append(f"{log.name}: {dropped:,} repeated lines left out")
-    files = tuple(_described(folder))
+    files = tuple(described(folder))
     timers = [item for item in files if item.role is Role.TIMER]
     environments = list(_documents(folder, files, Role.ENVIRONMENT))
     summary = Summary(files=files, notes=notes)
@@ -112,70 +93,8 @@ def write(
     return summary
 
 
-def holds_recording(folder: Path) -> bool:
-    """Whether a folder holds files of a bundle."""
-    if not folder.is_dir():
-        return False
-    return (folder / "bundle.json").exists() or any(
-        re.fullmatch(_OURS, path.name) for path in folder.iterdir()
-    )
-
-
-def remove_recording(folder: Path, *, rank: int | None = None) -> None:
-    """Remove the files of a bundle, or those of one rank; other files stay."""
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        found = _role(path.name)
-        if (rank is None and (found is not None or path.name == "bundle.json")) or (
-            rank is not None and found is not None and found[1] == rank
-        ):
-            path.unlink()
-
-
-def _described(folder: Path) -> Iterator[BundleFile]:
-    pids = {}
-    found = [(path, _role(path.name)) for path in sorted(folder.iterdir()) if path.is_file()]
-    for path, role in found:
-        if role is not None and role[0] is Role.TIMER:
-            header = _header(path)
-            pids[(role[1], "_nsys" in path.name)] = header.get("pid")
-    ranks = {pid: rank for (rank, _), pid in pids.items() if pid is not None}
-    for path, role in found:
-        if role is None:
-            continue
-        kind, rank, pid = role
-        if kind in {Role.KINETO, Role.FLIGHT_RECORDER, Role.CALIBRATION, Role.ENVIRONMENT}:
-            pid = pids.get((rank, True)) or pids.get((rank, False))
-        elif kind is Role.TIMER:
-            pid = pids.get((rank, "_nsys" in path.name))
-        elif kind is Role.NCCL_LOG:
-            rank = ranks.get(pid)
-        yield describe_file(folder, path, kind, rank=rank, pid=pid)
-
-
-def _role(name: str) -> tuple[Role, int | None, int | None] | None:
-    for role, pattern in _PATTERNS:
-        match = re.fullmatch(pattern, name)
-        if match:
-            values = match.groupdict()
-            rank, pid = values.get("rank"), values.get("pid")
-            return role, None if rank is None else int(rank), None if pid is None else int(pid)
-    return None
-
-
-def _header(path: Path) -> dict[str, Any]:
-    with path.open(encoding="utf-8") as stream:
-        line = stream.readline()
-    try:
-        header = json.loads(line)
-    except ValueError:
-        return {}
-    return header if isinstance(header, dict) else {}
-
-
 def _world_size(folder: Path, timer: BundleFile) -> int | None:
-    size = _header(folder / timer.path).get("world_size")
+    size = header(folder / timer.path).get("world_size")
     return size if isinstance(size, int) else None
 
 
@@ -204,8 +123,6 @@ def _read_timers(folder: Path, timers: Sequence[BundleFile], summary: Summary) -
 
 
 def _documents(folder: Path, files: Sequence[BundleFile], role: Role) -> Iterator[dict[str, Any]]:
-    from trace_analyzer.bundle import read_json_object
-
     for item in files:
         if item.role is role:
             try:
@@ -237,12 +154,3 @@ def _commit() -> str:
         [git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     )
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-__all__ = [
-    "Summary",
-    "holds_recording",
-    "now",
-    "remove_recording",
-    "write",
-]

@@ -132,5 +132,6 @@ def in_group() -> bool:
 
 def uses_triton() -> bool:
     """Whether this process has compiled kernels, so that their launches matter."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
     on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-    return on_gpu and "triton" in sys.modules and "torch._inductor" in sys.modules
+    return on_gpu and dynamo is not None and bool(dynamo.counters["stats"]["unique_graphs"])

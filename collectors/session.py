@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trace_analyzer.collectors import environment, finish, host, sampler
+from trace_analyzer.collectors import contents, environment, finish, host, sampler
 from trace_analyzer.collectors.options import ENVIRONMENT_VARIABLE, Options, Schedule
 from trace_analyzer.collectors.ranks import (
     local_rank_of_process,
@@ -76,7 +76,7 @@ def record(
         calibrate=calibrate,
     )
     if force:
-        finish.remove_recording(options.path, rank=rank_of_process())
+        contents.remove_recording(options.path, rank=rank_of_process())
     is_first_of_host = local_rank_of_process() == 0
     started = finish.now()
     beside = sampler.start_process(options.path) if sample_gpus and is_first_of_host else None

@@ -35,6 +35,9 @@ from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_proce
 
 SCHEMA_VERSION = 1
 PHASES = ("unprofiled", "warmup", "profiled")
+# Reading a step's marks takes longer than taking them, so short recordings read all of theirs
+# when no step is open; long ones are this many steps behind.
+UNREAD_STEPS = 64
 KEPT_RECORDS = 10_000  # finished steps that wait for drain(); older ones are only in the file
 
 Batch = TypeVar("Batch")
@@ -117,7 +120,8 @@ class StepTimer:
             self._ended = None
         self._open = _Step(self.index, phase, time.time_ns(), mark, now_ns)
         self.index += 1
-        self._read_passed(clock)
+        if len(self._closed) > UNREAD_STEPS:
+            self._read_passed(clock)
 
     def mark(self, part: str) -> None:
         """End a part of the open step: it began at the mark before, or at the step's begin.
@@ -142,6 +146,8 @@ class StepTimer:
         if self._ended is not None:
             self._closed.append(self._ended)
             self._ended = None
+        if self._clock is not None:
+            self._read_passed(self._clock)
 
     def drain(self, *, final: bool = False) -> list[dict[str, Any]]:
         """Return the steps that finished since the last call, oldest first.

@@ -7,6 +7,7 @@ step by CUDA events around it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 from pathlib import Path
@@ -97,9 +98,7 @@ def main() -> None:
         optimizer.step()
     torch.cuda.synchronize()
     if args.times and dist.get_rank() == 0:
-        times = [
-            first.elapsed_time(second) for first, second in zip(marks, marks[1:], strict=False)
-        ]
+        times = [first.elapsed_time(second) for first, second in itertools.pairwise(marks)]
         args.times.write_text(json.dumps(times))
     dist.destroy_process_group()
 

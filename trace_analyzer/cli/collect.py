@@ -296,14 +296,14 @@ def _bundle(
 
 
 def _prepare(folder: Path, *, force: bool) -> None:
-    from trace_analyzer.collectors import finish
+    from trace_analyzer.collectors import contents
 
-    if finish.holds_recording(folder):
+    if contents.holds_recording(folder):
         if not force:
             raise InputError(
                 f"{folder}: holds a recording already; choose another folder with -o, or --force"
             )
-        finish.remove_recording(folder)
+        contents.remove_recording(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass  # raises where the folder cannot be written
