@@ -30,16 +30,13 @@ _BATCH_ROWS = 20_000
 _LOCK_PATIENCE_S = 1.0
 _LOOKUP_IDS = 500  # below SQLite's limit of variables in every build
 _SCAN_SHARE = 4  # all texts are read where at least one in so many is wanted
-_MARK_TABLES = frozenset(
-    {
-        "META_DATA_EXPORT",
-        "EXPORT_META_DATA",
-        "META_DATA_CAPTURE",
-        "TARGET_INFO_SESSION_START_TIME",
-        "NVTX_EVENTS",
-        "CUPTI_ACTIVITY_KIND_KERNEL",
-        "CUPTI_ACTIVITY_KIND_RUNTIME",
-    }
+_MARK_TABLES = (
+    "CUPTI_ACTIVITY_KIND_",
+    "EXPORT_META_DATA",
+    "META_DATA_CAPTURE",
+    "META_DATA_EXPORT",
+    "NVTX_EVENTS",
+    "TARGET_INFO_SESSION_START_TIME",
 )
 
 Result = TypeVar("Result")
@@ -48,7 +45,7 @@ Result = TypeVar("Result")
 def is_nsys(tables: Iterable[str]) -> bool:
     """Tell whether these tables are those of an nsys export (nvprof's have other string tables)."""
     names = set(tables)
-    return bool(names & _MARK_TABLES) and "StringTable" not in names
+    return any(name.startswith(_MARK_TABLES) for name in names) and "StringTable" not in names
 
 
 def _encode(path: Path, *, immutable: bool) -> str:
