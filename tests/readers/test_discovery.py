@@ -344,6 +344,32 @@ def test_an_nsys_report_alone_names_the_command_that_exports_it(
     assert "nsys export" in str(error)
 
 
+def test_nsys_reports_are_exported_by_the_installed_nsys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trace_analyzer.readers import nsys as reader
+
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    for rank in (0, 1):
+        (folder / f"report_rank{rank}.nsys-rep").write_bytes(b"report")
+
+    def export(report: Path, into: Path) -> Path:
+        pid = 300 + int(report.stem[-1])
+        return nsys(into / f"{report.stem}.sqlite", pids=[pid])
+
+    monkeypatch.setattr(reader, "export_report", export)
+    run = open_run(str(folder))
+    assert [(rank.rank, rank.rank_basis, rank.pid, rank.path) for rank in run.ranks] == [
+        (0, "name", 300, "report_rank0.nsys-rep"),
+        (1, "name", 301, "report_rank1.nsys-rep"),
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "report_rank0.nsys-rep",
+        "report_rank1.nsys-rep",
+    ]
+
+
 # --- bundles --------------------------------------------------------------------------------
 
 TIMER = "\n".join(

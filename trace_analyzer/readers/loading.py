@@ -102,8 +102,11 @@ def _json_bytes(file: TraceFile) -> int:
     """Return about how much text a file holds, as a measure of the time to read it."""
     if file.kind is not SourceKind.KINETO:
         return file.bytes
-    with file.path.open("rb") as stream:
-        compressed = is_compressed(stream.read(4))
+    try:
+        with file.path.open("rb") as stream:
+            compressed = is_compressed(stream.read(4))
+    except OSError:
+        return file.bytes  # the reader says why
     return file.bytes * (_COMPRESSION if compressed else 1)
 
 
