@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from trace_analyzer.collectors.faultlab.matrix import MATRICES, matrix
+from trace_analyzer.collectors.faultlab.matrices import MATRICES, matrix
 from trace_analyzer.collectors.faultlab.nsys import Nsys
 from trace_analyzer.collectors.faultlab.occasion import Occasion, State
 from trace_analyzer.collectors.faultlab.session import Protocol
@@ -33,9 +33,9 @@ def main() -> None:
 @click.option("--label", default="occasion", show_default=True, help="Name of the archives.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
 @click.option("--ranks", "size", type=int, default=2, show_default=True)
-@click.option("--pairs", type=int, default=2, show_default=True, help="Healthy/faulty segments.")
-@click.option("--max-pairs", type=int, default=4, show_default=True)
-@click.option("--segment-steps", type=int, default=30, show_default=True)
+@click.option("--pairs", type=int, default=3, show_default=True, help="Healthy/faulty segments.")
+@click.option("--max-pairs", type=int, default=6, show_default=True)
+@click.option("--segment-steps", type=int, default=21, show_default=True)
 @click.option("--nsys", "nsys_program", default="", help="nsys, for the runs that want it.")
 @click.option("--nsys-importer", default="", help="QdstrmImporter, where nsys cannot import.")
 @click.option("--nsys-libraries", default="", help="Folders of libraries for the importer.")

@@ -208,7 +208,8 @@ class Occasion:
     def _capture(self, session: Session, key: GroupKey, measured: Sequence[Measured]) -> None:
         folders: list[Path] = []
         for result in measured:
-            if faulty_group(result.spec).environment != key.environment:
+            own = NSYS in result.spec.recorders and self._wants(result.spec, NSYS)
+            if not own or faulty_group(result.spec).environment != key.environment:
                 continue
             run = f"{result.spec.key}.{NSYS}"
             began = time.monotonic()

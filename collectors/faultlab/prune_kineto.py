@@ -46,6 +46,8 @@ def prune(source: Path, target: Path) -> dict[str, int]:
     """
     document = json.loads(source.read_bytes(), parse_float=_Number)
     events = document.pop("traceEvents")
+    if "traceName" in document:
+        document["traceName"] = Path(document["traceName"]).name
     kept = [event for event in events if event.get("cat") not in DROPPED_CATEGORIES]
     partial = target.with_name(target.name + ".partial")
     with gzip.GzipFile(partial, "wb", COMPRESSION, mtime=0) as stream:

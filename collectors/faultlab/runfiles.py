@@ -144,12 +144,29 @@ def write_steps(
     (folder / default_name(Role.TIMER, rank)).write_text("\n".join(lines) + "\n")
 
 
-def copy_nccl_logs(logs: Path, pids: Sequence[int], folder: Path) -> None:
-    """Copy the NCCL logs of these processes, without the host's name."""
+def log_sizes(logs: Path, pids: Sequence[int]) -> dict[int, int]:
+    """Return the bytes that the NCCL logs of these processes hold now."""
+    paths = {pid: logs / default_name(Role.NCCL_LOG, pid) for pid in pids}
+    return {pid: path.stat().st_size for pid, path in paths.items() if path.exists()}
+
+
+def copy_nccl_logs(
+    logs: Path,
+    pids: Sequence[int],
+    folder: Path,
+    parts: tuple[Mapping[int, int], Mapping[int, int]],
+) -> None:
+    """Copy the NCCL logs of these processes, without the host's name.
+
+    `parts` are the logs' sizes when the group had opened and when this run began: what other
+    runs of the same processes wrote between is not of this run.
+    """
     for pid in pids:
         source = logs / default_name(Role.NCCL_LOG, pid)
         if source.exists():
-            text = source.read_text(errors="replace")[:LOG_LIMIT_BYTES]
+            content = source.read_bytes()
+            content = content[: parts[0].get(pid, 0)] + content[parts[1].get(pid, 0) :]
+            text = content[:LOG_LIMIT_BYTES].decode(errors="replace")
             node = platform.node()
             target = folder / default_name(Role.NCCL_LOG, pid)
             target.write_text(text.replace(f"{node}:", "node0:") if node else text)

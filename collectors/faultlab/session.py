@@ -30,11 +30,12 @@ GOOD_HALF_WIDTH = 0.005  # of the step
 class Protocol:
     """How a state is timed. Healthy and faulty segments alternate, at least `pairs` of each."""
 
-    segment_steps: int = 30
+    segment_steps: int = 21  # a multiple of all periods of faults
     settle_steps: int = 6
     warmup_steps: int = 12
-    pairs: int = 2
-    max_pairs: int = 4  # while the label's half-width is above half a per cent
+    first_warmup_steps: int = 40  # of a group: clocks and caches settle
+    pairs: int = 3
+    max_pairs: int = 6  # while the label's half-width is above half a per cent
     patience_s: float = 25.0  # of one run; no further pair is begun after it
 
 
@@ -63,6 +64,8 @@ class Session:
     clock: str
     built: dict[GroupKey, set[str]] = field(default_factory=dict)
     used: set[GroupKey] = field(default_factory=set)
+    # sizes of the NCCL logs when a group was opened, and when the current run began in it
+    log_parts: dict[GroupKey, tuple[dict[int, int], dict[int, int]]] = field(default_factory=dict)
 
     def measure(self, spec: RunSpec) -> Measured:
         """Time both states in turn. Raises `GroupError`; the groups at fault are then ended."""
@@ -129,7 +132,7 @@ class Session:
                 folder=str(raw),
                 record_shapes=spec.record_shapes,
             )
-            versions = self._describe(group, spec, measured.options[1], folder)
+            versions = self._describe(key, spec, measured.options[1], folder)
             after = self._after_recording(spec, key, program)
         except GroupError:
             self._drop_groups({key})
@@ -155,6 +158,7 @@ class Session:
         folder = self._folder(spec, NSYS)
         try:
             group = self.groups.opened(key)
+            self._note_logs(key, group)
             group.ask(10.0, do="faults", doses=_doses(spec), seed=spec.seed)
             program = self._build(key, group, measured.options[1])
             answers = group.ask(
@@ -164,7 +168,7 @@ class Session:
                 settle=self.protocol.settle_steps,
                 steps=max(NSYS_STEPS, *(dose.kind.period + 1 for dose in spec.doses)),
             )
-            versions = self._describe(group, spec, measured.options[1], folder)
+            versions = self._describe(key, spec, measured.options[1], folder)
             group.ask(10.0, do="faults", doses=[])
             keep = [program_key(self.workload, BuildOptions())]
             group.ask(60.0, do="drop", keep=keep)
@@ -196,6 +200,7 @@ class Session:
         keep |= {program_key(self.workload, chosen) for _, chosen in pairs}
         for key in dict.fromkeys(key for key, _ in pairs):
             group = self.groups.opened(key)
+            self._note_logs(key, group)
             self.used.add(key)
             group.ask(30.0, do="faults", doses=[])
             group.ask(60.0, do="drop", keep=sorted(keep))
@@ -206,6 +211,11 @@ class Session:
             (key, chosen): self._build(key, self.groups.opened(key), chosen)
             for key, chosen in pairs
         }
+
+    def _warmup(self, built: set[str], program: str) -> int:
+        if program in built:
+            return 0
+        return self.protocol.warmup_steps if built else self.protocol.first_warmup_steps
 
     def _after_recording(self, spec: RunSpec, key: GroupKey, program: str) -> dict[str, Any]:
         """Time a segment once more for runs without fault: what a past profiler leaves behind."""
@@ -224,7 +234,7 @@ class Session:
             key=program,
             workload=asdict(self.workload),
             options=options.document(),
-            warmup=0 if program in built else self.protocol.warmup_steps,
+            warmup=self._warmup(built, program),
         )
         built.add(program)
         return program
@@ -243,11 +253,12 @@ class Session:
 
     def _truth(self, spec: RunSpec, healthy: list[Any], faulty: list[Any]) -> Truth:
         period = max(dose.kind.period for dose in spec.doses)
+        block_steps = -(-BLOCK_STEPS // period) * period
         return truth_of(
             healthy,
             faulty,
             mean=runfiles.statistic_is_mean(spec),
-            block_steps=max(BLOCK_STEPS, period),
+            block_steps=block_steps,
             seed=spec.seed,
         )
 
@@ -266,9 +277,16 @@ class Session:
             clock=self.clock,
         )
 
+    def _note_logs(self, key: GroupKey, group: Group) -> None:
+        """Note where this run begins in the logs, which the runs before share."""
+        now = runfiles.log_sizes(self.groups.logs, group.pids)
+        first = self.log_parts[key][0] if key in self.log_parts else now
+        self.log_parts[key] = (first, now)
+
     def _describe(
-        self, group: Group, spec: RunSpec, options: BuildOptions, folder: Path
+        self, key: GroupKey, spec: RunSpec, options: BuildOptions, folder: Path
     ) -> dict[str, str]:
+        group = self.groups.opened(key)
         settings = {"workload": asdict(spec.workload), "build": options.document()}
         answers = group.ask(
             30.0,
@@ -277,7 +295,7 @@ class Session:
             settings=settings,
             variables=dict(options.communicator_environment),
         )
-        runfiles.copy_nccl_logs(self.groups.logs, group.pids, folder)
+        runfiles.copy_nccl_logs(self.groups.logs, group.pids, folder, self.log_parts[key])
         versions: dict[str, str] = answers[0]["versions"]
         return versions
 
@@ -310,6 +328,7 @@ class Session:
         for key in keys:
             self.groups.forget(key)
             self.built.pop(key, None)
+            self.log_parts.pop(key, None)
             self.used.discard(key)
 
 

@@ -72,13 +72,21 @@ def truth_of(
 ) -> Truth:
     """Return the truth of two states, each given as segments of shape (ranks, steps) in ms.
 
-    Intervals come from a moving-block bootstrap inside the segments (blocks do not cross them);
-    ranks are resampled together because their steps wait for each other. They hold within this
-    run: how another process would differ is not in them.
+    The k-th segments of both states follow each other in time and make a pair. Intervals come
+    from a bootstrap in two levels: pairs, because the machine drifts between segments more than
+    inside them, then moving blocks of steps inside each. Ranks are resampled together because
+    their steps wait for each other. The intervals hold within this run: how another process
+    would differ is not in them.
+
+    Raises `ValueError` where the states have different numbers of segments.
     """
+    if len(healthy) != len(faulty):
+        msg = f"{len(healthy)} healthy and {len(faulty)} faulty segments make no pairs"
+        raise ValueError(msg)
     generator = np.random.default_rng(seed)
-    healthy_draws = _draws(healthy, generator, mean=mean, block_steps=block_steps)
-    faulty_draws = _draws(faulty, generator, mean=mean, block_steps=block_steps)
+    pairs = generator.integers(0, len(healthy), size=(RESAMPLES, len(healthy)))
+    healthy_draws = _draws(healthy, pairs, generator, mean=mean, block_steps=block_steps)
+    faulty_draws = _draws(faulty, pairs, generator, mean=mean, block_steps=block_steps)
     healthy_ms, faulty_ms = _step_ms(healthy, mean=mean), _step_ms(faulty, mean=mean)
     return Truth(
         healthy=StateTime(
@@ -100,19 +108,20 @@ def _step_ms(segments: Sequence[Float64Array], *, mean: bool) -> float:
 
 def _draws(
     segments: Sequence[Float64Array],
+    pairs: npt.NDArray[np.int64],
     generator: np.random.Generator,
     *,
     mean: bool,
     block_steps: int,
 ) -> Float64Array:
-    parts = []
-    for segment in segments:
-        length = segment.shape[1]
-        blocks = -(-length // block_steps)
-        starts = generator.integers(0, length, size=(RESAMPLES, blocks))
-        index = (starts[:, :, None] + np.arange(block_steps)) % length
-        parts.append(segment[:, index.reshape(RESAMPLES, -1)[:, :length]])
-    whole = np.concatenate(parts, axis=2)  # ranks, resamples, steps
+    length = min(segment.shape[1] for segment in segments)
+    stacked = np.stack([segment[:, :length] for segment in segments])  # segments, ranks, steps
+    blocks = -(-length // block_steps)
+    starts = generator.integers(0, length, size=(*pairs.shape, blocks))
+    steps = (starts[..., None] + np.arange(block_steps)) % length
+    steps = steps.reshape(*pairs.shape, -1)[..., :length]  # resamples, segments, steps
+    drawn = [stacked[pairs[..., None], rank, steps] for rank in range(stacked.shape[1])]
+    whole = np.stack(drawn).reshape(stacked.shape[1], RESAMPLES, -1)
     per_rank = whole.mean(axis=2) if mean else np.median(whole, axis=2)
     return np.asarray(per_rank.max(axis=0), dtype=np.float64)
 

@@ -58,13 +58,13 @@ SCALES: dict[tuple[str, str], Scale] = {
     ("gpt", "small"): Scale(
         batch=8,
         nominal_step_ms=25.0,
-        trace_kb_per_step=70.0,
+        trace_kb_per_step=83.0,
         gpt=GptShape(layers=8, width=1024, heads=16, sequence=1024, vocabulary=32000),
     ),
     ("gpt", "large"): Scale(
         batch=8,
         nominal_step_ms=89.0,
-        trace_kb_per_step=100.0,
+        trace_kb_per_step=120.0,
         gpt=GptShape(layers=12, width=2048, heads=16, sequence=1024, vocabulary=32000),
     ),
     ("conv", "tiny"): Scale(
@@ -76,13 +76,13 @@ SCALES: dict[tuple[str, str], Scale] = {
     ("conv", "small"): Scale(
         batch=256,
         nominal_step_ms=35.0,
-        trace_kb_per_step=120.0,
+        trace_kb_per_step=125.0,
         conv=ConvShape(stages=(3, 4, 6, 3), width=64, image=128, classes=1000),
     ),
     ("conv", "large"): Scale(
         batch=256,
         nominal_step_ms=100.0,
-        trace_kb_per_step=120.0,
+        trace_kb_per_step=125.0,
         conv=ConvShape(stages=(3, 4, 6, 3), width=64, image=224, classes=1000),
     ),
 }

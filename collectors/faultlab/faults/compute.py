@@ -132,11 +132,11 @@ class VariedImages(Fault):
 
     name = "varied-images"
     causes = ("C6",)
-    magnitudes = (5.0, 3.0)
+    magnitudes = (3.0, 2.0)
     unit = "steps between sizes"
     needs = frozenset({"conv", "cuda"})
     comes_and_goes = True
-    period = 5
+    period = 3
 
     def baseline(self, plan: StepPlan, trainer: Trainer) -> None:
         scale, loader, every = trainer.workload.scale, plan.loader, int(self.magnitude)

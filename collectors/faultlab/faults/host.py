@@ -63,7 +63,7 @@ class GarbagePause(Fault):
     magnitudes = (1.0, 0.5, 2.0)
     unit = "million objects"
     comes_and_goes = True
-    period = 5
+    period = 3
 
     def __init__(self, magnitude: float, seed: int = 0) -> None:
         super().__init__(magnitude, seed)
@@ -93,7 +93,7 @@ class GarbagePause(Fault):
 
 
 class FirstRankPause(Fault):
-    """Rank 0 does extra work on the host (logging, say) every fifth step."""
+    """Rank 0 does extra work on the host (logging, say) every third step."""
 
     name = "first-rank-pause"
     causes = ("L7",)
@@ -101,7 +101,7 @@ class FirstRankPause(Fault):
     unit = "nominal steps"
     where = FIRST
     comes_and_goes = True
-    period = 5
+    period = 3
 
     def edit(self, plan: StepPlan, trainer: Trainer) -> None:
         pause_s = self.magnitude * nominal_step_s(trainer.workload)
@@ -168,14 +168,6 @@ class _Cores(Fault):
         super().__init__(magnitude, seed)
         self._before: set[int] = set()
 
-    def cores(self, trainer: Trainer, count: int) -> list[int]:
-        """Return this rank's cores, apart from those of other ranks."""
-        every = sorted(os.sched_getaffinity(0))
-        if len(every) < count * trainer.world.size:
-            return every[:count]
-        start = trainer.world.rank * count  # ranks may be bound to the same cores
-        return every[start : start + count]
-
     def bind(self, cores: list[int]) -> None:
         """Bind all threads."""
         self._before = self._before or os.sched_getaffinity(0)
@@ -188,7 +180,7 @@ class _Cores(Fault):
 
 
 class FewCores(_Cores):
-    """All threads of every rank share one core (or a few)."""
+    """All threads of all ranks share the same core (or few)."""
 
     name = "few-cores"
     causes = ("L5",)
@@ -196,18 +188,18 @@ class FewCores(_Cores):
     unit = "cores"
 
     def switch_on(self, trainer: Trainer) -> None:
-        self.bind(self.cores(trainer, int(self.magnitude)))
+        self.bind(_cores_of_host()[: int(self.magnitude)])
 
     def switch_off(self, trainer: Trainer) -> None:
         self.unbind()
 
 
 class NoisyNeighbour(_Cores):
-    """The last rank has two cores and shares them with busy processes."""
+    """The last rank has one core and shares it with busy processes."""
 
     name = "noisy-neighbour"
     causes = ("L5", "L6", "N12-host")
-    magnitudes = (4.0, 2.0, 8.0)
+    magnitudes = (2.0, 1.0, 4.0)
     unit = "busy processes"
     where = LAST
 
@@ -216,7 +208,7 @@ class NoisyNeighbour(_Cores):
         self._busy: list[subprocess.Popen[bytes]] = []
 
     def switch_on(self, trainer: Trainer) -> None:
-        cores = self.cores(trainer, 2)
+        cores = sorted(os.sched_getaffinity(0))[:1]
         self.bind(cores)
         for _ in range(int(self.magnitude)):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -262,10 +254,10 @@ class Recompilation(Fault):
 
     name = "recompilation"
     causes = ("L11",)
-    magnitudes = (5.0, 3.0)
+    magnitudes = (3.0, 2.0)
     unit = "steps between shapes"
     comes_and_goes = True
-    period = 5
+    period = 3
     needs = frozenset({"cuda"})
 
     def edit(self, plan: StepPlan, trainer: Trainer) -> None:
@@ -283,6 +275,10 @@ class Recompilation(Fault):
             compiled(values[: 1024 + trainer.index // every])
 
         plan.before_backward.append(call)
+
+
+def _cores_of_host() -> list[int]:
+    return list(range(os.cpu_count() or 1))
 
 
 def _bind_threads(cores: set[int]) -> None:

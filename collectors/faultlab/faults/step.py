@@ -14,7 +14,7 @@ from trace_analyzer.collectors.faultlab.trainer import Trainer
 
 
 class CheckpointStall(Fault):
-    """Rank 0 saves parameters every fifth step while training waits."""
+    """Rank 0 saves parameters every third step while training waits."""
 
     name = "checkpoint-stall"
     causes = ("S2",)
@@ -22,7 +22,7 @@ class CheckpointStall(Fault):
     unit = "MB"
     where = FIRST
     comes_and_goes = True
-    period = 5
+    period = 3
 
     def __init__(self, magnitude: float, seed: int = 0) -> None:
         super().__init__(magnitude, seed)
@@ -48,14 +48,14 @@ class CheckpointStall(Fault):
 
 
 class EvaluationSpike(Fault):
-    """Every fifth step is followed by forward passes of an evaluation."""
+    """Every third step is followed by forward passes of an evaluation."""
 
     name = "evaluation-spike"
     causes = ("S3",)
     magnitudes = (4.0, 2.0, 8.0)
     unit = "passes"
     comes_and_goes = True
-    period = 5
+    period = 3
 
     def edit(self, plan: StepPlan, trainer: Trainer) -> None:
         passes = int(self.magnitude)

@@ -1,0 +1,119 @@
+"""The matrices: what is recorded on which occasion, the most valuable runs first."""
+
+from __future__ import annotations
+
+from trace_analyzer.collectors.faultlab.fault import Dose
+from trace_analyzer.collectors.faultlab.matrix import KINETO, NSYS, RunSpec, runs
+from trace_analyzer.collectors.faultlab.workload import Workload
+
+SMALL = Workload(model="gpt", size="small")
+LARGE = Workload(model="gpt", size="large")
+SHARDED = Workload(model="gpt", size="small", parallel="fsdp")
+COMPILED = Workload(model="gpt", size="small", compiled=True)
+CONV = Workload(model="conv", size="small")
+CONV_LARGE = Workload(model="conv", size="large")
+BOTH = (KINETO, NSYS)
+
+
+def matrix(name: str) -> list[RunSpec]:
+    """Return the runs of a matrix in the order in which they are recorded.
+
+    Raises `KeyError` for an unknown name.
+    """
+    return list(MATRICES[name]())
+
+
+def _tiny() -> list[RunSpec]:
+    """Return three runs for a CPU."""
+    tiny = Workload(model="gpt", size="tiny")
+    return runs(tiny, "healthy item-sync=2 late-host+tiny-micro-batches=2")
+
+
+def _first() -> list[RunSpec]:
+    """Return what rules are tuned on, with first tests beside it."""
+    return [
+        *runs(CONV, "healthy item-sync late-host", BOTH),
+        *runs(
+            CONV,
+            "channels-first few-channels loader-in-process unfused-optimizer hidden-loader "
+            "late-host+unfused-optimizer",
+        ),
+        *runs(
+            LARGE,
+            "healthy few-channels late-host=1 item-sync hidden-host-delay hidden-pageable-copy",
+        ),
+        *runs(
+            SMALL,
+            "healthy item-sync loader-in-process few-channels late-host unfused-optimizer "
+            "metric-reductions extra-kernels",
+            BOTH,
+        ),
+        *runs(
+            SMALL,
+            "healthy@1 loader-too-few-workers slow-transform pageable-copy host-logging "
+            "empty-cache tiny-micro-batches forced-protocol one-bucket serial-reduction "
+            "reduction-each-micro-batch step-barrier unequal-batch full-precision "
+            "layout-copies recomputation first-rank-pause drift sync-while-busy "
+            "scalar-reductions hidden-loader item-sync=4 late-host=0.35 few-channels=2 "
+            "item-sync+few-channels",
+        ),
+    ]
+
+
+def _second() -> list[RunSpec]:
+    """Return the causes that need other programs or processes, and more magnitudes."""
+    return [
+        *runs(SHARDED, "healthy serial-all-gathers fine-sharding late-host"),
+        *runs(COMPILED, "healthy graph-breaks not-compiled few-channels"),
+        *runs(SMALL, "launch-blocking slow-transport", BOTH),
+        *runs(
+            SMALL,
+            "pin-in-step central-loader blocking-offload anomaly-mode recompilation "
+            "checked-clipping no-autocast-cache odd-vocabulary elementwise-chain slow-python "
+            "busy-multiprocessors co-tenant noisy-neighbour garbage-pause checkpoint-stall "
+            "evaluation-spike tiny-buckets unused-parameter-search few-cores late-start "
+            "below-noise many-channels single-process loader-in-process=0.5 metric-reductions=20 "
+            "unequal-batch=0.5 few-channels=4 late-host+unfused-optimizer "
+            "loader-in-process+one-bucket metric-reductions+full-precision",
+        ),
+        *runs(
+            CONV_LARGE,
+            "healthy late-host=1 few-channels loader-in-process=1.6 varied-images "
+            "hidden-host-delay buffer-broadcast",
+        ),
+        *runs(LARGE, "unequal-batch=0.5 serial-reduction full-precision=4 forced-protocol"),
+    ]
+
+
+def _third() -> list[RunSpec]:
+    """Return every fault at its other magnitudes and on the other workloads."""
+    found: list[RunSpec] = []
+    plan = (
+        (SMALL, frozenset({"cuda", "ddp", "ranks", "gpt", "eager", "small"})),
+        (CONV, frozenset({"cuda", "ddp", "ranks", "conv", "eager", "small"})),
+        (LARGE, frozenset({"cuda", "ddp", "ranks", "gpt", "eager", "large"})),
+    )
+    from trace_analyzer.collectors.faultlab.fault import all_faults
+
+    for workload, traits in plan:
+        for name, kind in all_faults().items():
+            chosen = kind.magnitudes if workload == SMALL else kind.magnitudes[1:2]
+            if kind.needs <= traits:
+                found += [
+                    RunSpec(workload=workload, doses=(Dose(fault=name, magnitude=amount),))
+                    for amount in chosen
+                ]
+    return found
+
+
+def _full() -> list[RunSpec]:
+    """Return all of them, each once; a run that wants nsys in one place wants it."""
+    merged: dict[str, RunSpec] = {}
+    for spec in [*_first(), *_second(), *_third()]:
+        known = merged.get(spec.key)
+        if known is None or len(spec.recorders) > len(known.recorders):
+            merged[spec.key] = spec
+    return list(merged.values())
+
+
+MATRICES = {"tiny": _tiny, "first": _first, "second": _second, "third": _third, "full": _full}
