@@ -19,6 +19,7 @@ _LANE_PX = {LaneKind.RANGES: 14, LaneKind.HOST: 13, LaneKind.STREAM: 24, LaneKin
 _LANE_GAP = {LaneKind.RANGES: 1, LaneKind.HOST: 2, LaneKind.STREAM: 4, LaneKind.COMM: 4}
 _HEADER_PX = 22
 _BOOKMARK_PX = 17
+_LABEL = 21  # characters of a lane's label
 _NOTE_PX = 22
 _MOST_LANES = 12  # a rank
 _FOLDED_COLUMNS = 300
@@ -251,9 +252,9 @@ def _open_rank(
 
 
 def _lane_label(label: str) -> str:
-    """Return a lane's label in at most 19 characters: of a named thread the name, not its number."""
+    """Return a lane's label: of a named thread the name, not its number."""
     named = re.fullmatch(r"host · thread \d+ \((.+)\)", label)
-    return cut_middle(f"host · {named.group(1)}" if named else label, 19)
+    return cut_middle(f"host · {named.group(1)}" if named else label, _LABEL)
 
 
 def _notes(sheet: _Sheet, marks: Sequence[Bookmark], band: tuple[float, float]) -> None:

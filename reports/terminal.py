@@ -146,11 +146,7 @@ def _partition(page: Page, report: Report) -> None:
         name = page.paint(name, "bad") if row.rank in blamed else name
         bar = _bar(page, row, room, scale_ms)
         page.lines.append(f"{name}  {bar}{' ' * (room - cells)}  {totals[row.rank]}")
-    key = []
-    for cls in present:
-        sign, colour = _BLOCKS[cls]
-        key.append(f"{page.paint(sign, colour)} {_words(rows, cls)}")
-    page.lines.append(" " * (label + 2) + "  ".join(key))
+    page.key([(*_BLOCKS[cls], _words(rows, cls)) for cls in present], indent=label + 2)
     page.lines.append("")
     table = [
         ["rank", "step" if steps else "window", *(_words(rows, cls) for cls in present), "hidden"]

@@ -45,6 +45,18 @@ class Page:
             pad = " " * (indent - display_width(head))
             self.lines.append(self.paint(head, *styles) + pad + line)
 
+    def key(self, entries: Sequence[tuple[str, str, str]], indent: int) -> None:
+        """Add a legend of (sign, style, word), as many in a line as fit."""
+        line, used = " " * indent, indent
+        for sign, style, word in entries:
+            need = display_width(sign) + 1 + display_width(word) + 2
+            if used + need - 2 > self.width and used > indent:
+                self.lines.append(line)
+                line, used = " " * indent, indent
+            line += f"{self.paint(sign, style)} {word}  "
+            used += need
+        self.lines.append(line)
+
     def heading(self, text: str) -> None:
         self.lines.append("")
         self.add(text, "bold")
