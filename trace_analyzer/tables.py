@@ -205,7 +205,8 @@ class Collectives(Table):
         "int32",
         "",
         "position in names: allreduce, allgather, reducescatter, broadcast, reduce, "
-        "alltoall, send, recv, barrier, gather, scatter, in this spelling",
+        "alltoall, send, recv, sendrecv (both in one launch), barrier, gather, scatter, in this "
+        "spelling",
     )
     group: Int32Array = column("int32", "", "position in Rank.groups", nullable=True)
     sequence: Int64Array = column(

@@ -18,7 +18,8 @@ from tests.readers.nsys_files import (
 )
 from trace_analyzer.kernels import is_communication
 from trace_analyzer.model import ProcessGroup, Rank
-from trace_analyzer.readers.nsys_nccl import kernel_operation, kernel_type
+from trace_analyzer.nccl_names import operation_of
+from trace_analyzer.readers.nsys_nccl import kernel_type
 from trace_analyzer.readers.nsys_payload import range_operation
 from trace_analyzer.tables import HostCategory, WorkClass
 
@@ -430,14 +431,14 @@ def test_an_nccl_rank_without_gpu_work(tmp_path: Path) -> None:
         ("ncclSymkDevKernel_AllReduce_RSxLD_AGxST_sum_bf16(x)", "allreduce", ("BFloat16", 2)),
         ("ncclSymDevKernel_AllGather_LL(x)", "allgather", None),
         ("ncclDevKernel_SendRecv(x)", "sendrecv", None),
-        ("ncclDevKernel_Generic(x)", "", None),
+        ("ncclDevKernel_Generic(x)", None, None),
     ],
 )
 def test_what_names_of_kernels_tell(
-    name: str, operation: str, dtype: tuple[str, int] | None
+    name: str, operation: str | None, dtype: tuple[str, int] | None
 ) -> None:
     assert is_communication(name)
-    assert kernel_operation(name) == operation
+    assert operation_of(name) == operation
     assert kernel_type(name) == dtype
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from trace_analyzer.kernels import communication_names
 from trace_analyzer.model import ProcessGroup
 from trace_analyzer.names import NameTable
+from trace_analyzer.nccl_names import operation_of
 from trace_analyzer.readers.nsys_collective_table import CollectiveWriter, Communicators
 from trace_analyzer.readers.nsys_columns import distinct
 from trace_analyzer.readers.nsys_copies import DEVICE_COPIES
 from trace_analyzer.readers.nsys_events import OrderedCalls
-from trace_analyzer.readers.nsys_nccl import NONE, Calls, kernel_operation, kernel_type, match
+from trace_analyzer.readers.nsys_nccl import NONE, Calls, kernel_type, match
 from trace_analyzer.readers.nsys_payload import NO_PAYLOAD, Payload
 from trace_analyzer.readers.nsys_ranges import OrderedEvents
 from trace_analyzer.readers.nsys_world import World
@@ -70,7 +71,7 @@ def communicate(
     communicators = Communicators(payload)
     kernel_names, kernel_label = np.unique(candidates.name, return_inverse=True)
     titles = [names.texts[position] for position in kernel_names.tolist()]
-    operations = [kernel_operation(title) for title in titles]
+    operations = [operation_of(title) or "" for title in titles]
     family = [
         "copy" if copy else operations[kernel]
         for copy, kernel in zip(

@@ -11,12 +11,12 @@ Copies between devices that are launched inside an NCCL call are the work of NCC
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from trace_analyzer.nccl_names import operation_of, type_of
 from trace_analyzer.readers.nsys_payload import range_operation
 from trace_analyzer.schema import BoolArray, Int64Array
 
@@ -25,16 +25,6 @@ GROUP_END = "ncclGroupEnd"
 NONE = -1  # inside this module only: "belongs to no unit"
 
 _POINT_TO_POINT = frozenset({"send", "recv", "alltoall", "gather", "scatter"})
-_KERNEL_OPERATION = re.compile(
-    r"nccl(?:Symk?)?(?:Dev)?(?:Kernel)?_?"
-    r"(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|Send|Recv|AlltoAll|Gather|Scatter)"
-)
-_KERNEL_TYPE = re.compile(
-    r"_(?:Sum|Prod|Min|Max|MinMax|Avg|PreMulSum|SumPostDiv)_"
-    r"(f8e4m3|f8e5m2|b?f16|f32|f64|[ui](?:8|32|64)|half|float|double|__nv_bfloat16|"
-    r"u?int(?:8|32|64)_t)(?![A-Za-z0-9])",
-    re.IGNORECASE,
-)
 TYPED_OPERATIONS = frozenset({"allreduce", "reducescatter", "reduce"})
 # torch's names of element types, as torch.profiler writes them, and their width in bytes. NCCL
 # shows signed integers as unsigned: the width is sure, the sign is not.
@@ -64,24 +54,14 @@ _TYPES = {
 }
 
 
-def kernel_operation(name: str) -> str:
-    """Return the operation of an NCCL kernel, or "" where its name does not tell (Generic).
-
-    A kernel that sends and receives is "sendrecv".
-    """
-    found = _KERNEL_OPERATION.search(name)
-    return found[1].lower() if found else ""
-
-
 def kernel_type(name: str) -> tuple[str, int] | None:
     """Return element type and width in bytes that the name of a reducing kernel tells.
 
     Other kernels move bytes whatever the type is, and name none or a meaningless one.
     """
-    if kernel_operation(name) not in TYPED_OPERATIONS:
+    if operation_of(name) not in TYPED_OPERATIONS:
         return None
-    found = _KERNEL_TYPE.search(name)
-    return _TYPES.get(found[1].lower()) if found else None
+    return _TYPES.get((type_of(name) or "").lower())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
