@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import PurePosixPath
 
-from trace_analyzer.bundle import Manifest, sha256_of
 from trace_analyzer.errors import SeveralRunsError, UnreadableInputError
-from trace_analyzer.model import DataWarning, Rank, Run, Severity, Source, SourceKind
+from trace_analyzer.model import DataWarning, Rank, Run, Severity
 from trace_analyzer.readers.content import Content, Examined
 from trace_analyzer.readers.cross_check import same_job
 from trace_analyzer.readers.entries import Entry
 from trace_analyzer.readers.grouping import Process, TraceFile, group_traces
 from trace_analyzer.readers.loading import Loaded, Progress, load
+from trace_analyzer.readers.provenance import hash_differences, sources, started
 from trace_analyzer.readers.rank_numbers import (
     Numbered,
     misaligned_windows,
     missing_ranks,
     number_ranks,
-    window_start_ns,
     world_size_of,
 )
 from trace_analyzer.readers.run_files import Damaged, RunFiles, trace_file
@@ -73,7 +70,7 @@ def read_run(
             *window_warnings,
             *numbered.warnings,
             *_damage(damaged),
-            *_hash_differences(run, [*good, *check_loaded]),
+            *hash_differences(run, [*good, *check_loaded]),
             *check_warnings,
         ],
         left_out=left_out,
@@ -134,24 +131,6 @@ def _damage(damaged: Iterable[Damaged]) -> Iterable[DataWarning]:
             effect="left out",
             severity=Severity.ERROR,
         )
-
-
-def _hash_differences(run: RunFiles, loaded: Sequence[Loaded]) -> Iterable[DataWarning]:
-    if run.manifest is None:
-        return
-    folder = PurePosixPath(run.name)
-    stated = {(folder / item.path).as_posix(): item for item in run.manifest.files}
-    for item in loaded:
-        expected = stated.get(item.file.name)
-        same_size = expected is not None and expected.bytes in {None, item.file.bytes}
-        if expected is None or not expected.sha256 or not same_size:
-            continue
-        if item.sha256 and item.sha256 != expected.sha256:
-            yield DataWarning(
-                code="TRC001",
-                message=f"{item.file.name} is not what the manifest says (SHA-256 differs)",
-                effect="it was changed after it was recorded",
-            )
 
 
 def _exported(run: RunFiles, workspace: Workspace) -> RunFiles:
@@ -241,68 +220,16 @@ def _assembled(
     return Run(
         name=run.title,
         ranks=numbered.ranks,
-        sources=tuple(_sources(run, [*numbered.ranks, *others], loaded)),
+        sources=tuple(sources(run, [*numbered.ranks, *others], loaded)),
         world_size=world_size,
         unprofiled=tuple(times for _, times in sorted(sidecars.unprofiled.items())),
         environment=dict(sorted(sidecars.environment.items())),
         sidecars=sidecars.paths,
         cross_check=others,
         command=manifest.command if manifest else "",
-        started=_started(manifest, numbered.ranks),
+        started=started(manifest, numbered.ranks),
         warnings=tuple(warnings),
     )
-
-
-def _started(manifest: Manifest | None, ranks: Sequence[Rank]) -> str:
-    if manifest is not None and manifest.started:
-        return manifest.started
-    start_ns = window_start_ns(ranks)
-    if start_ns is None:
-        return ""
-    moment = datetime.fromtimestamp(start_ns // 10**9, tz=UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _sources(run: RunFiles, ranks: Sequence[Rank], loaded: Sequence[Loaded]) -> Iterable[Source]:
-    for item in loaded:
-        inside = [rank for rank in ranks if rank.path == item.file.name]
-        if not inside:
-            continue  # read to learn its rank, which was not asked for
-        yield Source(
-            path=item.file.name,
-            kind=item.file.kind,
-            bytes=item.file.bytes,
-            sha256=item.sha256,
-            ranks=tuple(rank.rank for rank in inside),
-            gpu_operations=sum(len(rank.operations) for rank in inside),
-            tool=_tool(item.ranks[0]),
-            schema=item.ranks[0].versions.get("schema", ""),
-        )
-    beside = [(s.path, s.name, SourceKind(s.role.value), s.rank) for s in run.sidecars]
-    if run.manifest_entry is not None:
-        entry = run.manifest_entry
-        beside.append((entry.path, entry.name, SourceKind.MANIFEST, None))
-    for path, name, kind, rank in sorted(beside, key=lambda item: item[1]):
-        try:
-            size, digest = path.stat().st_size, sha256_of(path)
-        except OSError:
-            continue  # already a warning of the sidecar's own reader
-        yield Source(
-            path=name,
-            kind=kind,
-            bytes=size,
-            sha256=digest,
-            ranks=() if rank is None else (rank,),
-        )
-
-
-def _tool(rank: Rank) -> str:
-    """Return what wrote a recording, as far as it says."""
-    if rank.source is SourceKind.NSYS:
-        version = rank.versions.get("nsys", "")
-        return f"Nsight Systems {version}".strip()
-    version = rank.versions.get("torch", "")
-    return f"torch {version}" if version else ""
 
 
 __all__ = ["read_run"]
