@@ -150,7 +150,9 @@ def _wait_against_transfer(recording: _Recording) -> Answer:
             needs="a torch of 2.3 or later, or nsys with NCCL payloads (--include-json=true)",
         )
     return Answer(
-        question=question, state=YES, reason=f"all {len(run.ranks)} ranks, with their groups"
+        question=question,
+        state=YES,
+        reason=f"every rank was recorded ({len(run.ranks)}), with its groups",
     )
 
 
