@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from trace_analyzer.cli.group import InputError, debug_option
+from trace_analyzer.cli.collect_bundle import open_bundle
+from trace_analyzer.cli.group import debug_option
 
-if TYPE_CHECKING:
-    from trace_analyzer.collectors.finish import Summary
-    from trace_analyzer.collectors.options import Options
-
-_LOW_SPACE_BYTES = 2 << 30
 _COMMAND = {"ignore_unknown_options": True}
 
 
@@ -109,7 +101,7 @@ def torch(
     from trace_analyzer.collectors.options import Mode
 
     launch.check(command)
-    with _bundle(given, command) as bundle:
+    with open_bundle(given, command) as bundle:
         options = bundle.options(
             Mode.TORCH,
             record_shapes=shapes,
@@ -157,7 +149,7 @@ def nsys(
 
     launch.check(command)
     tool = nsys_tool.find()
-    with _bundle(given, command, {"nsys": tool.version}) as bundle:
+    with open_bundle(given, command, {"nsys": tool.version}) as bundle:
         if not no_timing_run:
             click.echo("timing steps without nsys", err=True)
             options = bundle.options(Mode.TIMER, calibrate=False, stop_when_done=True)
@@ -201,137 +193,3 @@ def env(*, output: str, force: bool) -> None:
         click.echo(text, nl=False)
     else:
         Path(output).write_text(text, encoding="utf-8")
-
-
-class _Bundle:
-    """The folder that a command records into, from start to manifest."""
-
-    def __init__(self, given: dict[str, Any], command: Sequence[str], facts: Path) -> None:
-        self.folder: Path = given["output"].absolute()
-        self.command = command
-        self.code = 0
-        self.problems: list[str] = []
-        self._given = given
-        self._facts = facts
-
-    def options(self, mode: Any, **more: Any) -> Options:  # noqa: ANN401
-        """Return what the ranks must know."""
-        from trace_analyzer.collectors.options import Options, Schedule, package_root
-
-        given = self._given
-        return Options(
-            folder=str(self.folder),
-            mode=mode,
-            schedule=Schedule(
-                skip=given["skip"],
-                unprofiled=given["unprofiled"],
-                after=given["unprofiled"],
-                warmup=given["warmup"],
-                active=given["steps"],
-                sample_seconds=given["sample_seconds"],
-            ),
-            reset_peak=False,  # the script's own view of its memory stays as it was
-            host_facts=str(self._facts),
-            package_root=package_root(),
-            **more,
-        )
-
-    def variables(self) -> dict[str, str]:
-        """Return variables that make NCCL and its Flight Recorder leave their records."""
-        import os
-
-        from trace_analyzer.collectors import nccl_log
-
-        found = nccl_log.flight_recorder_variables(os.environ)
-        if not self._given["no_nccl_log"]:
-            found |= nccl_log.variables(self.folder, os.environ)
-        return found
-
-    @contextmanager
-    def sampling(self) -> Iterator[None]:
-        """Sample the GPUs beside what runs inside."""
-        from trace_analyzer.collectors import sampler
-
-        process = None if self._given["no_sampler"] else sampler.start_process(self.folder)
-        try:
-            yield
-        finally:
-            if process is not None and not sampler.stop_process(process):
-                self.problems.append("the GPU sampler failed; its rows so far are kept")
-
-
-@contextmanager
-def _bundle(
-    given: dict[str, Any], command: Sequence[str], versions: dict[str, str] | None = None
-) -> Iterator[_Bundle]:
-    """Make the folder, let the command run, and list what was recorded in any case."""
-    from trace_analyzer.collectors import finish, host
-    from trace_analyzer.collectors.options import Mode
-
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as facts:
-        bundle = _Bundle(given, command, Path(facts.name))
-        try:
-            bundle.options(Mode.TORCH)
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        _prepare(bundle.folder, force=given["force"])
-        json.dump(host.gather(), facts)
-        facts.flush()
-        started = finish.now()
-        try:
-            yield bundle
-        finally:
-            try:
-                summary = finish.write(
-                    bundle.folder, started=started, command=command, extra_versions=versions
-                )
-            except OSError as error:
-                click.echo(
-                    f"{bundle.folder}: no manifest: {error.strerror}; the files are kept and can "
-                    "be analyzed without it",
-                    err=True,
-                )
-            else:
-                _say(bundle, summary)
-
-
-def _prepare(folder: Path, *, force: bool) -> None:
-    from trace_analyzer.collectors import contents
-
-    if contents.holds_recording(folder):
-        if not force:
-            raise InputError(
-                f"{folder}: holds a recording already; choose another folder with -o, or --force"
-            )
-        contents.remove_recording(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass  # raises where the folder cannot be written
-    free = shutil.disk_usage(folder).free
-    if free < _LOW_SPACE_BYTES:
-        click.echo(f"warning: {free >> 20:,} MiB free on the disk of {folder}", err=True)
-
-
-def _say(bundle: _Bundle, summary: Summary) -> None:
-    from trace_analyzer.bundle import Role
-
-    for note in [*bundle.problems, *summary.notes]:
-        click.echo(f"note: {note}", err=True)
-    if not summary.ranks:
-        click.echo(
-            "nothing was recorded: no process of the command stepped a torch optimizer often "
-            "enough. Check --skip, or use trace_analyzer.collectors.record in the script",
-            err=True,
-        )
-    traces = summary.count(Role.KINETO) + summary.count(Role.NSYS)
-    ranks = len(summary.ranks)
-    line = f"{bundle.folder}: {ranks} rank{'s' if ranks != 1 else ''}, {traces} trace"
-    line += "s" if traces != 1 else ""
-    if summary.unprofiled_ms:
-        line += f", unprofiled step {max(summary.unprofiled_ms.values()):.2f} ms"
-    if bundle.code:
-        line += f"; the command ended with exit code {bundle.code}"
-    click.echo(line, err=True)
-    if traces:
-        click.echo(f"next: trace-analyzer analyze {bundle.folder} --html report.html", err=True)
-    sys.stderr.flush()
