@@ -13,6 +13,7 @@ does in between; `backward` is that call, `optimizer` the optimizer's. Everythin
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import os
 import signal
@@ -41,7 +42,10 @@ class Observer:
     """Watches optimizers, data loaders and backward passes of the training thread."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
+        # The steps that are left alone are those in which the boundary is learnt.
+        self._options = dataclasses.replace(
+            options, schedule=dataclasses.replace(options.schedule, skip=0)
+        )
         self._finder = AnchorFinder(rounds=options.schedule.skip)
         self._recorder: Recorder | None = None
         self._thread = 0

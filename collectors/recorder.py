@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import torch
+
 from trace_analyzer.bundle import Role, default_name
 from trace_analyzer.collectors import flight
 from trace_analyzer.collectors.captures import (
@@ -265,4 +267,6 @@ def _capture(options: Options, rank: int) -> Capture:
 
 
 def _ranges(mode: Mode) -> Ranges:
-    return NvtxRanges() if mode is Mode.NSYS else ProfilerRanges()
+    if mode is Mode.TORCH:
+        return ProfilerRanges()
+    return NvtxRanges() if torch.cuda.is_available() else NoRanges()

@@ -24,7 +24,7 @@ def read_settings() -> dict[str, Setting]:
     settings = _switches()
     for title, items, read in (
         ("ddp", found["ddp"], _ddp),
-        ("dataloader", found["dataloader"], _data_loader),
+        ("dataloader", found["dataloader"] or found["batches"], _data_loader),
         ("optimizer", found["optimizer"], _optimizer),
     ):
         for position, item in enumerate(items[:4]):
@@ -44,11 +44,13 @@ def _objects() -> dict[str, list[Any]]:
     from torch.amp.grad_scaler import GradScaler
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     compiled: Any = getattr(dynamo, "OptimizedModule", ())
     found: dict[str, list[Any]] = {
-        name: [] for name in ("ddp", "fsdp", "dataloader", "optimizer", "scaler", "compiled")
+        name: []
+        for name in ("ddp", "fsdp", "dataloader", "batches", "optimizer", "scaler", "compiled")
     }
     # type(item), not isinstance(): proxies answer questions about __class__ with work.
     for item in gc.get_objects():
@@ -59,6 +61,8 @@ def _objects() -> dict[str, list[Any]]:
             found["ddp"].append(item)
         elif issubclass(kind, DataLoader):
             found["dataloader"].append(item)
+        elif issubclass(kind, _BaseDataLoaderIter):
+            found["batches"].append(item)  # it does not keep its loader alive
         elif issubclass(kind, torch.optim.Optimizer):
             found["optimizer"].append(item)
         elif issubclass(kind, GradScaler):
@@ -97,19 +101,21 @@ def _ddp(module: Any) -> dict[str, Setting]:  # noqa: ANN401
 
 
 def _data_loader(loader: Any) -> dict[str, Setting]:  # noqa: ANN401
-    settings = _attributes(
-        loader,
-        (
-            "num_workers",
-            "batch_size",
-            "pin_memory",
-            "prefetch_factor",
-            "persistent_workers",
-            "drop_last",
-        ),
-    )
-    settings["sampler"] = type(loader.sampler).__name__
-    settings["dataset"] = type(loader.dataset).__name__
+    """Read a DataLoader, or the iterator of one that is gone: the names have an underscore."""
+    settings: dict[str, Setting] = {}
+    for name in ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers"):
+        value = getattr(loader, name, getattr(loader, f"_{name}", None))
+        if isinstance(value, bool | int):
+            settings[name] = value
+    batches = getattr(loader, "batch_sampler", getattr(loader, "_index_sampler", None))
+    for name in ("batch_size", "drop_last"):
+        value = getattr(batches, name, getattr(loader, name, None))
+        if isinstance(value, bool | int):
+            settings[name] = value
+    sampler = getattr(batches, "sampler", getattr(loader, "sampler", None))
+    settings["sampler"] = type(sampler).__name__
+    dataset = getattr(loader, "dataset", getattr(loader, "_dataset", None))
+    settings["dataset"] = type(dataset).__name__
     return settings
 
 

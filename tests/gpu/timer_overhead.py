@@ -19,7 +19,7 @@ from torch.nn import functional
 from tests.gpu.train_gpt import Gpt
 from trace_analyzer.collectors.timer import StepTimer
 
-SEGMENTS, STEPS = 12, 30
+SEGMENTS, STEPS = 12, 20
 
 
 class Watched:
