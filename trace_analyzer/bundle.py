@@ -64,7 +64,7 @@ _LOOSE_NAMES: tuple[tuple[Role, re.Pattern[str]], ...] = (
     (Role.BENCH, re.compile(r"bench_[\w.-]+\.json")),
     (Role.NCCL_LOG, re.compile(r"nccl[_.-](?:[\w-]+[_.-])?(?P<pid>\d+)\.(?:log|txt)")),
     (Role.FLIGHT_RECORDER, re.compile(r"flight_rank(?P<rank>\d+)\.(?:pkl|json)")),
-    (Role.FLIGHT_RECORDER, re.compile(r"nccl_trace_rank_?(?P<rank>\d+)")),
+    (Role.FLIGHT_RECORDER, re.compile(r"(?:nccl|comm_lib)_trace_rank_?(?P<rank>\d+)")),
 )
 
 
