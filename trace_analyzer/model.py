@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from trace_analyzer.nccl_facts import FlightRecording, NcclLog
 from trace_analyzer.tables import (
     Collectives,
     GpuOperations,
@@ -172,6 +173,8 @@ class Run:
     unprofiled: tuple[UnprofiledSteps, ...] = ()
     environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     sidecars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # role → paths
+    nccl_logs: tuple[NcclLog, ...] = ()  # one a process, by rank
+    flight: tuple[FlightRecording, ...] = ()  # by rank
     cross_check: tuple[Rank, ...] = ()
     command: str = ""
     started: str = ""  # ISO 8601 UTC, from the recording; "" where unknown

@@ -12,6 +12,7 @@ from trace_analyzer.readers.cross_check import same_job
 from trace_analyzer.readers.entries import Entry
 from trace_analyzer.readers.grouping import Process, TraceFile, group_traces
 from trace_analyzer.readers.loading import Loaded, Progress, load
+from trace_analyzer.readers.nccl_log import with_ranks
 from trace_analyzer.readers.provenance import hash_differences, sources, started
 from trace_analyzer.readers.rank_numbers import (
     Numbered,
@@ -225,6 +226,8 @@ def _assembled(
         unprofiled=tuple(times for _, times in sorted(sidecars.unprofiled.items())),
         environment=dict(sorted(sidecars.environment.items())),
         sidecars=sidecars.paths,
+        nccl_logs=with_ranks(sidecars.nccl_logs, numbered.ranks, world_size),
+        flight=tuple(sidecars.flight),
         cross_check=others,
         command=manifest.command if manifest else "",
         started=started(manifest, numbered.ranks),

@@ -1,4 +1,4 @@
-"""What lies beside the traces: step times, environments, and where the rest is."""
+"""What lies beside the traces: step times, environments, NCCL's logs, and where the rest is."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trace_analyzer.allowlist import allowed, shown_value
 from trace_analyzer.bundle import Role, read_json_object
 from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.model import DataWarning, Severity, UnprofiledSteps
+from trace_analyzer.nccl_facts import FlightRecording, NcclLog
 
 _MAX_LINE_BYTES = 1 << 20
 _MAX_STEP_MS = 1e9
@@ -35,6 +36,8 @@ class Sidecars:
 
     unprofiled: dict[int, UnprofiledSteps] = field(default_factory=dict)
     environment: dict[int, dict[str, str]] = field(default_factory=dict)
+    nccl_logs: list[NcclLog] = field(default_factory=list)
+    flight: list[FlightRecording] = field(default_factory=list)
     paths: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role → real paths
     warnings: list[DataWarning] = field(default_factory=list)
 
@@ -48,7 +51,7 @@ class _Line(msgspec.Struct):
 
 
 def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
-    """Read timers and environments, and note the paths of the other roles.
+    """Read what the model holds of them, and note the paths of all.
 
     A sidecar that cannot be read is a warning: the traces beside it can still be analysed.
     """
@@ -62,6 +65,10 @@ def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
                 _read_timer(file, found)
             elif file.role is Role.ENVIRONMENT:
                 _read_environment(file, found)
+            elif file.role is Role.NCCL_LOG:
+                _read_nccl_log(file, found)
+            elif file.role is Role.FLIGHT_RECORDER:
+                _read_flight(file, found)
         except UnreadableInputError as error:
             found.warnings.append(
                 DataWarning(
@@ -72,6 +79,7 @@ def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
                     ranks=() if file.rank is None else (file.rank,),
                 )
             )
+    found.flight.sort(key=lambda item: (item.rank is None, item.rank or 0))
     found.paths = {role: tuple(paths) for role, paths in sorted(by_role.items())}
     return found
 
@@ -122,10 +130,14 @@ def _lines(file: SidecarFile) -> Iterable[bytes]:
 
 
 def _left_out_lines(file: SidecarFile, count: int) -> DataWarning:
+    return _left_out(file, count, "line", "these step times are left out")
+
+
+def _left_out(file: SidecarFile, count: int, what: str, effect: str) -> DataWarning:
     return DataWarning(
         code="TRC009",
-        message=f"{file.name}: {count} line{'s' if count > 1 else ''} cannot be read",
-        effect="these step times are left out",
+        message=f"{file.name}: {count} {what}{'s' if count > 1 else ''} cannot be read",
+        effect=effect,
         severity=Severity.NOTE,
         count=count,
         ranks=() if file.rank is None else (file.rank,),
@@ -175,6 +187,26 @@ def _read_environment(file: SidecarFile, found: Sidecars) -> None:
         texts = _texts(document.get(part))
         environment |= {f"{prefix}.{key}": shown_value(text) for key, text in texts.items()}
     found.environment.setdefault(rank, {}).update(environment)
+
+
+def _read_nccl_log(file: SidecarFile, found: Sidecars) -> None:
+    from trace_analyzer.readers import nccl_log
+
+    logs = nccl_log.read(file.path, display=file.name)
+    found.nccl_logs += logs
+    damaged = sum(log.lines.not_understood for log in logs)
+    if damaged:
+        found.warnings.append(_left_out(file, damaged, "line", "what they say is left out"))
+
+
+def _read_flight(file: SidecarFile, found: Sidecars) -> None:
+    from trace_analyzer.readers import flight_recorder
+
+    recording = flight_recorder.read(file.path, file.rank, display=file.name)
+    found.flight.append(recording)
+    if recording.malformed:
+        message = "these entries, or parts of them, are missing"
+        found.warnings.append(_left_out(file, recording.malformed, "value", message))
 
 
 def _texts(value: object) -> Mapping[str, str]:
