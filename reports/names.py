@@ -147,7 +147,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
             if len(members) > 1:
                 hint = _hint(base, template, common, [m[1] for m in members if m[0] != name])
             candidate = cut_middle(base, LONGEST - len(hint)) + hint
-            shortened[name] = _unique(candidate, taken)
+            shortened[name] = _unique(candidate if candidate.strip() else "(no name)", taken)
     return {name: visible(text) for name, text in shortened.items()}
 
 

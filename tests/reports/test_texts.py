@@ -53,7 +53,14 @@ def test_terminal_says_the_verdict_first() -> None:
     assert lines[2] == "▲ Cause found · confidence high"
     assert lines[3] == builder.slow_cpu_rank().verdict.headline
     text = "\n".join(lines)
-    order = ["Do next:", "Data usable", "Findings", "Where a step goes", "NCCL", "Largest kernels"]
+    order = [
+        "Do next:",
+        "Data usable",
+        "Findings",
+        "Where a step goes",
+        "NCCL (",
+        "Largest kernels",
+    ]
     places = [text.index(word) for word in order]
     assert places == sorted(places)
 
