@@ -108,6 +108,7 @@ def test_operations_are_ordered_and_duplicates_counted_once(tmp_path: Path) -> N
     made = Nsys()
     for start, end, name in [(50, 60, "b"), (10, 20, "a"), (50, 55, "c"), (50, 60, "b")]:
         made.kernel(start, end, name, correlation=start)
+    made.call(0, 5, correlation=10)
     rank = made.read_one(tmp_path)
     assert names_of(rank, rank.operations.name) == ["a", "c", "b"]
     assert rank.counts["left_out_duplicates"] == 1
@@ -219,6 +220,14 @@ def test_events_decide_how_bad_a_diagnostic_is(
     )
     (warning,) = made.read_one(tmp_path).warnings
     assert (warning.code, warning.severity) == ("TRC004", severity)
+
+
+def test_kernels_without_any_calls(tmp_path: Path) -> None:
+    made = Nsys()
+    made.kernel(0, 10, correlation=1)
+    rank = made.read_one(tmp_path)
+    assert values(rank.operations.launch) == [None]
+    assert [(w.code, w.severity) for w in rank.warnings] == [("TRC004", Severity.WARNING)]
 
 
 def test_edges_of_the_recording_are_no_loss(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections import Counter
 from contextlib import closing
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,6 +117,24 @@ def test_sizes_of_h200_with_payload() -> None:
     for rank in _read("h200-ddp-nsys/healthy.sqlite"):
         assert is_na(rank.collectives.message_bytes).all()
         assert rank.groups == ()
+
+
+def test_raw_payloads_read_like_decoded_ones(tmp_path: Path) -> None:
+    path = tmp_path / "raw.sqlite"
+    shutil.copyfile(real_trace("h200-ddp-nsys/healthy_payload.sqlite"), path)
+    path.chmod(0o600)
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("update NVTX_EVENTS set jsonText = null")
+        base.commit()
+    for rank, decoded in zip(
+        nsys.read(path), _read("h200-ddp-nsys/healthy_payload.sqlite"), strict=True
+    ):
+        assert rank.groups == decoded.groups
+        for spec in rank.collectives.columns():
+            ours, theirs = (getattr(r.collectives, spec.name) for r in (rank, decoded))
+            assert np.array_equal(ours, theirs), spec.name
+        assert np.array_equal(rank.operations.collective, decoded.operations.collective)
+        assert np.array_equal(rank.events.collective, decoded.events.collective)
 
 
 def test_a_hand_written_ddp_run() -> None:

@@ -58,6 +58,7 @@ def test_a_write_ahead_log_beside_the_file_counts(tmp_path: Path) -> None:
             shutil.copyfile(folder / file, copied / file)
     before = _listing(copied)
     assert before["trace.sqlite-wal"]
+    assert nsys.sniff(copied / "trace.sqlite")
     (rank,) = nsys.read(copied / "trace.sqlite")
     assert rank.operations.end_ns.tolist() == [20, 99]
     assert _listing(copied) == before

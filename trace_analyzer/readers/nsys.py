@@ -16,6 +16,7 @@ from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.model import DataWarning, Rank
 from trace_analyzer.names import NameTable
 from trace_analyzer.readers.nsys_columns import Texts, by_process, distinct
+from trace_analyzer.readers.nsys_database import HEADER, has_log
 from trace_analyzer.readers.nsys_devices import read_devices
 from trace_analyzer.readers.nsys_events import (
     PID_MASK,
@@ -30,7 +31,7 @@ from trace_analyzer.readers.nsys_facts import read_facts
 from trace_analyzer.readers.nsys_payload import read_payloads
 from trace_analyzer.readers.nsys_process import Recording, rank_of
 from trace_analyzer.readers.nsys_ranges import EventRows, event_rows, read_ranges
-from trace_analyzer.readers.nsys_schema import HEADER, Export, is_nsys
+from trace_analyzer.readers.nsys_schema import Export, is_nsys
 from trace_analyzer.readers.nsys_sync import SyncRows, read_syncs
 from trace_analyzer.readers.nsys_trust import read_diagnostics
 from trace_analyzer.readers.nsys_world import ProcessFacts, find_world, memberships
@@ -68,6 +69,8 @@ def sniff(path: Path) -> bool:
         return False
     if not head.startswith(HEADER):
         return False
+    if has_log(path):  # to open it, it would have to be copied first
+        return any(mark in head for mark in _SCHEMA_MARKS)
     try:
         with Export(path) as export:
             return is_nsys(export.tables)

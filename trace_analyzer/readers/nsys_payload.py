@@ -191,7 +191,7 @@ class Schemas:
 
 
 def _int(value: object) -> int:
-    return int(value) if isinstance(value, int | str) else 0  # NULL stands for 0 in these tables
+    return value if isinstance(value, int) else 0  # NULL stands for 0 in these tables
 
 
 def blob_bytes(value: object) -> bytes | None:

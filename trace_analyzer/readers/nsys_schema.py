@@ -6,28 +6,22 @@ asks for a version: `pragma table_info` decides.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
-from urllib.parse import quote
 
 import numpy as np
 
 from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.readers.nsys_columns import distinct
+from trace_analyzer.readers.nsys_database import explain, open_database
 from trace_analyzer.schema import NA_INT64, Int64Array
 
-HEADER = b"SQLite format 3\0"
-
-_WAL_VERSION = 2  # bytes 18 and 19 of a database in write-ahead mode
 _BATCH_ROWS = 20_000
-_LOCK_PATIENCE_S = 1.0
 _LOOKUP_IDS = 500  # below SQLite's limit of variables in every build
 _SCAN_SHARE = 4  # all texts are read where at least one in so many is wanted
 _MARK_TABLES = (
@@ -46,11 +40,6 @@ def is_nsys(tables: Iterable[str]) -> bool:
     """Tell whether these tables are those of an nsys export (nvprof's have other string tables)."""
     names = set(tables)
     return any(name.startswith(_MARK_TABLES) for name in names) and "StringTable" not in names
-
-
-def _encode(path: Path, *, immutable: bool) -> str:
-    # A path may hold ?, # or %, which mean something else in an address.
-    return f"file:{quote(str(path.resolve()))}?mode=ro" + ("&immutable=1" if immutable else "")
 
 
 def _text(raw: bytes) -> str:
@@ -76,7 +65,7 @@ class Export:
         self._stack = ExitStack()
         try:
             with self._errors():
-                self._connection = self._open()
+                self._connection = open_database(path, self.display, self._stack)
                 self.tables = self._probe()
         except BaseException:
             self._stack.close()
@@ -92,57 +81,6 @@ class Export:
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
-
-    def _open(self) -> sqlite3.Connection:
-        try:
-            with self.path.open("rb") as stream:
-                head = stream.read(20)
-        except OSError as error:
-            raise UnreadableInputError(
-                self.display, (error.strerror or str(error)).lower()
-            ) from error
-        if not head:
-            raise UnreadableInputError(self.display, "the file is empty", "export the report again")
-        if not head.startswith(HEADER):
-            raise UnreadableInputError(self.display, "not an SQLite database")
-        wal = self.path.with_name(self.path.name + "-wal")
-        journal = self.path.with_name(self.path.name + "-journal")
-        if _has_bytes(wal):
-            # Reading it in place would create or change a -shm file beside the user's data.
-            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="nsys-")))
-            copy = folder / "export.sqlite"
-            shutil.copyfile(self.path, copy)
-            shutil.copyfile(wal, folder / "export.sqlite-wal")
-            return self._connect(copy, immutable=False)
-        if head[18] == _WAL_VERSION:
-            return self._connect(self.path, immutable=True)
-        try:
-            return self._connect(self.path, immutable=False)
-        except sqlite3.OperationalError as error:
-            # File systems without locks, and folders that cannot be written, refuse; a lock that
-            # somebody holds, or a half-finished write, is not to be ignored.
-            if "locked" in str(error) or _has_bytes(journal):
-                raise
-            return self._connect(self.path, immutable=True)
-
-    def _connect(self, path: Path, *, immutable: bool) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            _encode(path, immutable=immutable),
-            uri=True,
-            timeout=_LOCK_PATIENCE_S,
-            isolation_level=None,
-        )
-        try:
-            connection.execute("pragma query_only=1")
-            connection.execute("pragma trusted_schema=0")
-            connection.execute("pragma temp_store=2")
-            connection.execute("begin")  # one view of the file, should somebody write to it
-            connection.execute("select count(*) from sqlite_master").fetchone()
-        except sqlite3.Error:
-            connection.close()
-            raise
-        self._stack.callback(connection.close)
-        return connection
 
     def _probe(self) -> dict[str, dict[str, bool]]:
         names = self._connection.execute(
@@ -160,8 +98,9 @@ class Export:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            problem, hint = _explain(str(error))
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            # The message of a damaged schema quotes it, and may be no text at all.
+            problem, hint = explain(str(error))
             raise UnreadableInputError(self.display, problem, hint) from error
 
     def has(self, table: str, *columns: str) -> bool:
@@ -287,22 +226,3 @@ class Export:
 
 def _joined(parts: Sequence[Int64Array]) -> Int64Array:
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-
-
-def _has_bytes(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except OSError:
-        return False
-
-
-def _explain(message: str) -> tuple[str, str]:
-    """Return what a message of SQLite means for the user, and what to do."""
-    lowered = message.lower()
-    if "locked" in lowered or "busy" in lowered:
-        return "another program is writing to this database", "wait until the export has finished"
-    if "not a database" in lowered or "malformed" in lowered or "corrupt" in lowered:
-        return f"the database is damaged ({message})", "export the report again"
-    if "readonly" in lowered or "read-only" in lowered:
-        return "a write to this database was never finished", "export the report again"
-    return f"SQLite cannot read it ({message})", "export the report again"

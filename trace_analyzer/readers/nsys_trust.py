@@ -64,6 +64,7 @@ def read_diagnostics(export: Export) -> Diagnostics:
 class Balance:
     """How launches and kernels agree, apart from the edges of the recording."""
 
+    calls: int
     kernels: int
     without_launch: int
     launches: int
@@ -104,6 +105,7 @@ def balance(operations: GpuOperations, calls: HostCalls, names: Sequence[str]) -
     launch &= (calls.start_ns >= first) & (calls.start_ns <= last)
     launch &= ~_captured(calls, named(_BEGIN_CAPTURE), named(_END_CAPTURE))
     return Balance(
+        calls=len(calls),
         kernels=int(np.count_nonzero(kernel)),
         without_launch=int(np.count_nonzero(lacking)),
         launches=int(np.count_nonzero(launch)),

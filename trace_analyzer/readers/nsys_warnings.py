@@ -29,6 +29,14 @@ def event_warnings(found: Balance, pid: int | None, diagnostics: Diagnostics) ->
                 "record again with one profiler only and with the GPU work inside the capture range",
             )
         )
+    elif found.kernels and not found.calls:
+        warnings.append(
+            DataWarning(
+                code="TRC004",
+                message="no CUDA calls were recorded or exported for this process",
+                effect="it cannot be told when kernels were launched, nor whether any were lost",
+            )
+        )
     elif share >= LEAST_LOST_SHARE:
         warnings.append(
             DataWarning(
@@ -100,7 +108,7 @@ def row_warnings(damaged: int, odd_values: int, duplicates: int) -> list[DataWar
             DataWarning(
                 code="TRC007",
                 count=damaged,
-                message=f"{damaged} events have no start or end, or end before they start",
+                message=f"{damaged} events of the file have no start or end, or end before they start",
                 effect="they were left out",
             )
         )
