@@ -22,7 +22,7 @@ CHECKS = (
     ("format", ("ruff", "format", "--check")),
     ("types", ("mypy",)),
     ("imports", ("lint-imports",)),
-    ("tests", (sys.executable, "-m", "pytest", "-q", "-n", "2")),
+    ("tests", (sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile")),
 )
 
 
