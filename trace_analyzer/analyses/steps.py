@@ -37,6 +37,7 @@ class DeviceSteps:
     inferred: bool
     index: Int64Array
     host_start_ns: Int64Array
+    host_end_ns: Int64Array
     start_ns: Int64Array
     end_ns: Int64Array
     partial: bool
@@ -206,6 +207,7 @@ def _by_completion(
         inferred=host.inferred,
         index=host.index[first:last],
         host_start_ns=host.start_ns[first:last],
+        host_end_ns=host.end_ns[first:last],
         start_ns=starts.astype(np.int64),
         end_ns=ends_of.astype(np.int64),
         partial=False,
@@ -240,6 +242,7 @@ def _partial(steps: DeviceSteps, host: HostSteps, step: Int32Array) -> DeviceSte
         steps,
         index=host.index[:1],
         host_start_ns=host.start_ns[:1],
+        host_end_ns=host.end_ns[:1],
         start_ns=np.minimum(host.start_ns[:1], steps.window_end_ns - 1),
         end_ns=np.array([steps.window_end_ns], dtype=np.int64),
         partial=True,
@@ -272,6 +275,7 @@ def _by_host_time(rank: Rank, host: HostSteps, window: tuple[int, int]) -> Devic
         inferred=True,
         index=host.index[kept],
         host_start_ns=host.start_ns[kept],
+        host_end_ns=host.end_ns[kept],
         start_ns=start,
         end_ns=end,
         partial=False,
@@ -297,6 +301,7 @@ def _without_steps(rank: Rank, window: tuple[int, int]) -> DeviceSteps:
         inferred=False,
         index=nothing,
         host_start_ns=nothing,
+        host_end_ns=nothing,
         start_ns=nothing,
         end_ns=nothing,
         partial=False,
