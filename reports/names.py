@@ -63,7 +63,7 @@ def fit(text: str, width: int) -> str:
     return shown
 
 
-_ANONYMOUS = "(anonymous namespace)::"
+_ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>)::")
 # A function whose namespaces have no template arguments: return type, namespaces, name, the rest.
 _FUNCTION = re.compile(
     r"(?:(?:void|static|inline|__global__)\s+)*(?:[A-Za-z_]\w*::)*(?P<name>[A-Za-z_]\w*)(?P<rest>[<(].*)?"
@@ -96,7 +96,7 @@ def _bare(name: str) -> tuple[str, str]:
 
     A name that is no such signature (Triton, cuBLAS, cuDNN kernels) comes back as it is.
     """
-    match = _FUNCTION.fullmatch(name.replace(_ANONYMOUS, "").strip())
+    match = _FUNCTION.fullmatch(_ANONYMOUS.sub("", name).strip())
     if match is None:
         return name, ""
     if not match["rest"]:
@@ -107,7 +107,7 @@ def _bare(name: str) -> tuple[str, str]:
 
 def _words(template: str) -> list[str]:
     """Return what may tell two instances apart: identifiers without namespaces, and numbers."""
-    bare = re.sub(r"(?:\w+::)+", "", template.replace(_ANONYMOUS, ""))
+    bare = re.sub(r"(?:\w+::)+", "", _ANONYMOUS.sub("", template))
     found = re.findall(r"[A-Za-z_]\w*|\d+", bare.replace("CUDAFunctor_", ""))
     told = [word for word in found if word not in _WORDLESS and not word.endswith("Metadata")]
     return [_COMMON_ENDINGS.sub("", word) or word for word in told]

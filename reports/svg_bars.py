@@ -12,6 +12,7 @@ from trace_analyzer.reports.svg import Scale
 
 RULER_PX = 470.0
 _RULER_HEIGHT = 16.0
+_ROOM_RIGHT = 0.68  # a bar that ends before this has room for a label behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,13 @@ def traced_bar(scale: Scale, traced_ms: float, unprofiled_ms: float | None) -> M
             cls="note",
             wide_px=RULER_PX,
         )
-        parts.append(inside or svg.text(label, scale(traced_ms), 12, cls="note", dx=6))
+        end = scale(max(traced_ms, solid))
+        if inside:
+            parts.append(inside)
+        elif end < _ROOM_RIGHT:
+            parts.append(svg.text(label, end, 12, cls="note", dx=6))
+        else:
+            parts.append(svg.text(label, scale(solid), 12, cls="note", anchor="end", dx=-6))
     return svg.drawing(*parts, height=_RULER_HEIGHT, cls="plot")
 
 
@@ -72,7 +79,7 @@ def base_bar(
             end = scale(max([base_ms, *(interval_ms or ())]))
             parts.append(
                 svg.text(label, end, 12, cls="gain", dx=6)
-                if end < 0.68
+                if end < _ROOM_RIGHT
                 else svg.text(label, scale(kept), 12, cls="gain halo", anchor="end", dx=-6)
             )
     if predicted:

@@ -21,6 +21,7 @@ _HEADER_PX = 22
 _BOOKMARK_PX = 17
 _LABEL = 21  # characters of a lane's label
 _NOTE_PX = 22
+_WORTH_AN_OVERVIEW = 0.9  # of the recording: where more than that is shown there is none
 _MOST_LANES = 12  # a rank
 _FOLDED_COLUMNS = 300
 _NS_PER_MS = 1e6
@@ -117,7 +118,9 @@ def figure(
         plot=svg.drawing(
             *grid, *top, *sheet.marks, height=height, cls="plot", label=_spoken(timeline, view)
         ),
-        overview=svg_overview.overview(timeline, view, plan.opened),
+        overview=svg_overview.overview(timeline, view, plan.opened)
+        if shown_ms < _WORTH_AN_OVERVIEW * whole_ms
+        else Markup(""),
         title="Whole recording" if step is None else f"Step {step}",
         subtitle=f"{units.ms(shown_ms)} of {units.ms(whole_ms)}{units.NBSP}ms shown",
         note=_left_out(timeline, plan),

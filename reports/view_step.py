@@ -111,7 +111,9 @@ def _used(report: Report) -> str:
     used = report.steps.used
     if not used:
         return ""
-    return f"{units.plural(len(used), 'steady step')} ({units.ranges(used)})"
+    if len(used) == 1:
+        return f"step {used[0]} alone"
+    return f"means over {units.plural(len(used), 'steady step')} ({units.ranges(used)})"
 
 
 def _bar(row: PartitionRow, scale: Scale, blamed: Sequence[int]) -> StepBar:

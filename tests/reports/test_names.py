@@ -61,6 +61,7 @@ def test_fits_terminal_columns(text: str, width: int) -> None:
 def test_signatures_are_stripped() -> None:
     names = [
         "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>(float*, long)",
+        "void at::native::<unnamed>::cunn_SoftMaxBackward<(int)4, float>(T3 *, const T2 *)",
         "void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*)",
         "Memcpy HtoD (Pinned -> Device)",
         "triton_poi_fused_add_0",
@@ -68,6 +69,7 @@ def test_signatures_are_stripped() -> None:
     ]
     assert list(short_names(names).values()) == [
         "cunn_SoftMaxForward",
+        "cunn_SoftMaxBackward",
         "compute_dot_do_o_specialized",
         "Memcpy HtoD (Pinned -> Device)",
         "triton_poi_fused_add_0",
