@@ -39,6 +39,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "clock": "how the clocks of the ranks were aligned",
         "groups": "bandwidth and latency of every process group",
         "links": "bandwidth between pairs of GPUs, only where the data can tell",
+        "transports": "what NCCL's log says of the way between ranks",
         "replay": "the step replayed with changes; null where it was not",
         "kernels": "kernels, copies and memsets, by total duration",
         "environment": "settings of the processes, by allow-list",
@@ -274,6 +275,13 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "joint_ms": "step replayed with all faults fixed",
         "what_if": "step replayed with the changes that were asked for",
         "rank_swap": "what a rank with its peers' times would give back",
+    },
+    "TransportDoc": {
+        "src": "sending rank, as the communicator numbers it",
+        "dst": "receiving rank",
+        "kind": "P2P, SHM, NET or DIRECT",
+        "detail": "what the log adds, such as CUMEM or GDRDMA",
+        "channels": "channels that go this way",
     },
     "WhatIf": {
         "name": "the change",

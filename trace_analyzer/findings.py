@@ -334,6 +334,16 @@ class LinkDoc(_Doc, frozen=True, kw_only=True):
     basis: Literal["p2p", "pair-group", "bench", "topology"]
 
 
+class TransportDoc(_Doc, frozen=True, kw_only=True):
+    """How data of one rank reaches another, from the NCCL log; ranks are those of the group."""
+
+    src: RankId
+    dst: RankId
+    kind: str
+    detail: str
+    channels: Annotated[int, _meta("1", "that go this way", "row")]
+
+
 class WhatIf(_Doc, frozen=True, kw_only=True):
     name: str
     ms: ReplayMs
@@ -394,6 +404,7 @@ class Report(_Doc, frozen=True, kw_only=True):
     clock: list[ClockDoc] = []
     groups: list[GroupDoc] = []
     links: list[LinkDoc] = []
+    transports: list[TransportDoc] = []
     replay: ReplayDoc | None = None
     kernels: list[KernelDoc] = []
     environment: EnvironmentDoc = EnvironmentDoc()

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from trace_analyzer.analyses.answers import answers
 from trace_analyzer.analyses.bandwidth import group_bandwidths, link_bandwidths
 from trace_analyzer.analyses.cross_rank import CrossRank
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.assembly.ranks import ms
-from trace_analyzer.findings import ClockDoc, ContentionDoc, GroupDoc, LateRankDoc, LinkDoc
-from trace_analyzer.model import DataWarning, Severity
+from trace_analyzer.findings import (
+    Check,
+    ClockDoc,
+    ContentionDoc,
+    GroupDoc,
+    LateRankDoc,
+    LinkDoc,
+    TransportDoc,
+)
+from trace_analyzer.model import DataWarning, Run, Severity
 
 
 def lateness_doc(study: Study) -> dict[str, dict[str, float | None]]:
@@ -73,21 +84,35 @@ def contention_docs(study: Study) -> list[ContentionDoc]:
     ]
 
 
+def _reference(run: Run) -> tuple[float | None, str | None]:
+    """Return the bandwidth that the topology allows, GB/s, and where that comes from."""
+    found = [
+        communicator.system_max_gbs
+        for log in run.nccl_logs
+        for communicator in log.communicators
+        if communicator.system_max_gbs
+    ]
+    return (max(found), "NCCL's model of the machine, from its log") if found else (None, None)
+
+
 def group_docs(study: Study) -> list[GroupDoc]:
     """Return latency and bus bandwidth of every group whose message sizes are known."""
     cross = study.cross
     if cross is None:
         return []
     found = group_bandwidths(cross)
-    best = max((item.busbw_gbs for item in found if item.busbw_gbs), default=None)
+    reference, basis = _reference(study.run)
+    if reference is None and len(found) > 1:
+        reference = max((item.busbw_gbs for item in found if item.busbw_gbs), default=None)
+        basis = "best group of this run"
     return [
         GroupDoc(
             name=cross.events.groups[item.group].name,
             ranks=list(cross.events.groups[item.group].ranks),
             latency_us=_rounded(item.latency_us),
             busbw_gbs=_rounded(item.busbw_gbs),
-            reference_gbs=_rounded(best) if len(found) > 1 else None,
-            reference_basis="best group of this run" if len(found) > 1 else None,
+            reference_gbs=_rounded(reference),
+            reference_basis=basis,
         )
         for item in found
     ]
@@ -97,6 +122,7 @@ def link_docs(study: Study) -> list[LinkDoc]:
     """Return what pairs of ranks deliver, where the trace can tell pairs."""
     if study.cross is None:
         return []
+    reference, _ = _reference(study.run)
     return [
         LinkDoc(
             src=item.source,
@@ -105,10 +131,42 @@ def link_docs(study: Study) -> list[LinkDoc]:
             count=item.count,
             latency_us=_rounded(item.latency_us),
             bandwidth_gbs=_rounded(item.bandwidth_gbs),
-            reference_gbs=None,
+            reference_gbs=_rounded(reference),
             basis="p2p" if item.basis == "p2p" else "pair-group",
         )
         for item in link_bandwidths(study.cross)
+    ]
+
+
+def transport_docs(study: Study) -> list[TransportDoc]:
+    """Return the ways between ranks that the NCCL logs name, each once."""
+    seen: dict[tuple[int, int, str, str], int] = {}
+    for log in study.run.nccl_logs:
+        for item in log.transports:
+            key = (item.source, item.destination, item.kind, item.detail)
+            seen[key] = max(seen.get(key, 0), len(item.channels))
+    return [
+        TransportDoc(src=src, dst=dst, kind=kind, detail=detail, channels=channels)
+        for (src, dst, kind, detail), channels in sorted(seen.items())
+    ]
+
+
+def answer_docs(study: Study) -> list[Check]:
+    """Return which questions the recording can answer."""
+    states: dict[str, Literal["passed", "not-distinguishable", "not-applicable"]] = {
+        "yes": "passed",
+        "partial": "not-distinguishable",
+        "no": "not-applicable",
+    }
+    return [
+        Check(
+            code="",
+            name=item.question,
+            state=states[item.state],
+            reason=item.reason,
+            needs=item.needs,
+        )
+        for item in answers(study.run)
     ]
 
 

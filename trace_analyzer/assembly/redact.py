@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from trace_analyzer.findings import KernelDoc, RankDoc, Report, RunDoc, SourceDoc
+from trace_analyzer.findings import KernelDoc, RankDoc, Report, RunDoc, SourceDoc, WarningDoc
 
 # NCCL's kernels and copies are public knowledge and say nothing about the model.
 _PUBLIC = ("communication", "memcpy", "memset")
@@ -29,6 +29,16 @@ def redact(report: Report) -> Report:
     def kernel(item: KernelDoc) -> KernelDoc:
         return replace(item, name=names.get(item.name, item.name))
 
+    paths = {item.path: PurePath(item.path).name for item in report.run.sources}
+
+    def cleaned(text: str) -> str:
+        for private, shown in (*paths.items(), *hosts.items()):
+            text = text.replace(private, shown)
+        return text
+
+    def warning(item: WarningDoc) -> WarningDoc:
+        return replace(item, message=cleaned(item.message), effect=cleaned(item.effect))
+
     run: RunDoc = replace(
         report.run,
         name=PurePath(report.run.name).name,
@@ -41,6 +51,7 @@ def redact(report: Report) -> Report:
         run=run,
         ranks=[rank(item) for item in report.ranks],
         kernels=[kernel(item) for item in report.kernels],
+        warnings=[warning(item) for item in report.warnings],
     )
 
 

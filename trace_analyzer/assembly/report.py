@@ -7,12 +7,14 @@ from trace_analyzer.analyses.study import Study, StudyOptions, study
 from trace_analyzer.assembly.header import environment_doc, run_doc, steps_doc, warning_docs
 from trace_analyzer.assembly.options import Options
 from trace_analyzer.assembly.peers import (
+    answer_docs,
     clock_docs,
     contention_docs,
     group_docs,
     late_rank_docs,
     lateness_doc,
     link_docs,
+    transport_docs,
 )
 from trace_analyzer.assembly.ranks import rank_docs
 from trace_analyzer.assembly.redact import redact
@@ -52,6 +54,8 @@ def build_report(
         clock=clock_docs(results),
         groups=group_docs(results),
         links=link_docs(results),
+        transports=transport_docs(results),
+        answers=answer_docs(results),
         kernels=kernel_docs(results),
         environment=environment_doc(run),
     )

@@ -48,12 +48,22 @@ def _counts_per_step(counts: dict[int, int], steps: int) -> float | None:
 
 def collective_docs(study: Study) -> list[CollectiveDoc]:
     """Return the NCCL table."""
+    # The log tells how many channels the communicators have; without it, the most that was used.
+    logged = [
+        communicator.coll_channels
+        for log in study.run.nccl_logs
+        for communicator in log.communicators
+        if communicator.coll_channels
+    ]
     most: dict[ProcessGroup | None, int] = {}
     for row in study.collectives:
         grid = row.key.shape.grid
         if grid is not None:
             most[row.key.group] = max(most.get(row.key.group, 0), grid[0])
-    return [_collective(study, row, most.get(row.key.group, 0)) for row in study.collectives]
+    return [
+        _collective(study, row, max([*logged, most.get(row.key.group, 0)]))
+        for row in study.collectives
+    ]
 
 
 @dataclass(frozen=True, slots=True)
