@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trace_analyzer.collectors.faultlab.launch import free_port, rank_environment
+from trace_analyzer.collectors.local_ranks import free_port, rank_environment
 
 START_TIMEOUT_S = 120.0
 

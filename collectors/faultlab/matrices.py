@@ -33,55 +33,54 @@ def _first() -> list[RunSpec]:
     """Return what rules are tuned on, with first tests beside it."""
     return [
         *runs(CONV, "healthy item-sync late-host", BOTH),
-        *runs(
-            CONV,
-            "channels-first few-channels loader-in-process unfused-optimizer hidden-loader "
-            "late-host+unfused-optimizer",
-        ),
+        *runs(CONV, "channels-first unfused-optimizer"),
+        *runs(SHARDED, "serial-all-gathers fine-sharding"),
         *runs(
             LARGE,
             "healthy few-channels late-host=1 item-sync hidden-host-delay hidden-pageable-copy",
         ),
+        *runs(SMALL, "healthy item-sync late-host few-channels unfused-optimizer", BOTH),
         *runs(
             SMALL,
-            "healthy item-sync loader-in-process few-channels late-host unfused-optimizer "
-            "metric-reductions extra-kernels",
-            BOTH,
+            "healthy@1 loader-in-process metric-reductions extra-kernels loader-too-few-workers "
+            "pageable-copy host-logging empty-cache tiny-micro-batches forced-protocol "
+            "one-bucket serial-reduction reduction-each-micro-batch unequal-batch "
+            "full-precision layout-copies hidden-loader item-sync+few-channels recomputation "
+            "first-rank-pause step-barrier sync-while-busy metric-reductions+full-precision "
+            "checkpoint-stall late-host=0.35 few-channels=2",
         ),
-        *runs(
-            SMALL,
-            "healthy@1 loader-too-few-workers slow-transform pageable-copy host-logging "
-            "empty-cache tiny-micro-batches forced-protocol one-bucket serial-reduction "
-            "reduction-each-micro-batch step-barrier unequal-batch full-precision "
-            "layout-copies recomputation first-rank-pause drift sync-while-busy "
-            "scalar-reductions hidden-loader item-sync=4 late-host=0.35 few-channels=2 "
-            "item-sync+few-channels",
-        ),
+        *runs(COMPILED, "not-compiled graph-breaks"),
     ]
 
 
 def _second() -> list[RunSpec]:
     """Return the causes that need other programs or processes, and more magnitudes."""
     return [
-        *runs(SHARDED, "healthy serial-all-gathers fine-sharding late-host"),
-        *runs(COMPILED, "healthy graph-breaks not-compiled few-channels"),
-        *runs(SMALL, "launch-blocking slow-transport", BOTH),
+        *runs(SHARDED, "healthy late-host"),
+        *runs(COMPILED, "healthy few-channels"),
         *runs(
             SMALL,
-            "pin-in-step central-loader blocking-offload anomaly-mode recompilation "
-            "checked-clipping no-autocast-cache odd-vocabulary elementwise-chain slow-python "
-            "busy-multiprocessors co-tenant noisy-neighbour garbage-pause checkpoint-stall "
-            "evaluation-spike tiny-buckets unused-parameter-search few-cores late-start "
-            "below-noise many-channels single-process loader-in-process=0.5 metric-reductions=20 "
-            "unequal-batch=0.5 few-channels=4 late-host+unfused-optimizer "
-            "loader-in-process+one-bucket metric-reductions+full-precision",
+            "launch-blocking slow-transport loader-in-process metric-reductions extra-kernels "
+            "host-logging one-bucket tiny-micro-batches",
+            BOTH,
         ),
         *runs(
-            CONV_LARGE,
-            "healthy late-host=1 few-channels loader-in-process=1.6 varied-images "
-            "hidden-host-delay buffer-broadcast",
+            SMALL,
+            "slow-transform pin-in-step central-loader blocking-offload anomaly-mode "
+            "recompilation checked-clipping no-autocast-cache odd-vocabulary elementwise-chain "
+            "slow-python busy-multiprocessors co-tenant noisy-neighbour garbage-pause "
+            "evaluation-spike tiny-buckets unused-parameter-search few-cores late-start drift "
+            "scalar-reductions below-noise many-channels single-process item-sync=4 "
+            "loader-in-process=0.5 metric-reductions=20 unequal-batch=0.5 few-channels=4 "
+            "late-host+unfused-optimizer loader-in-process+one-bucket",
         ),
-        *runs(LARGE, "unequal-batch=0.5 serial-reduction full-precision=4 forced-protocol"),
+        *runs(CONV, "loader-in-process few-channels late-host+unfused-optimizer", BOTH),
+        *runs(CONV, "hidden-loader healthy@1 varied-images buffer-broadcast"),
+        *runs(
+            CONV_LARGE,
+            "healthy late-host=1 few-channels loader-in-process=1.6 hidden-host-delay",
+        ),
+        *runs(LARGE, "unequal-batch=0.5 serial-reduction full-precision=4 forced-protocol", BOTH),
     ]
 
 

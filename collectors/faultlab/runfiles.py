@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def label_document(
             "parallel": spec.workload.parallel,
             "compiled": spec.workload.compiled,
             "batch_per_rank": spec.workload.scale.batch,
+            "shape": asdict(spec.workload.scale.shape),
         },
         "built": {"healthy": options[0].document(), "faulty": options[1].document()},
         "environment_of_fault": dict(environment),

@@ -30,11 +30,11 @@ GOOD_HALF_WIDTH = 0.005  # of the step
 class Protocol:
     """How a state is timed. Healthy and faulty segments alternate, at least `pairs` of each."""
 
-    segment_steps: int = 21  # a multiple of all periods of faults
-    settle_steps: int = 6
+    segment_steps: int = 15  # a multiple of all periods of faults
+    settle_steps: int = 4
     warmup_steps: int = 12
     first_warmup_steps: int = 40  # of a group: clocks and caches settle
-    pairs: int = 3
+    pairs: int = 4
     max_pairs: int = 6  # while the label's half-width is above half a per cent
     patience_s: float = 25.0  # of one run; no further pair is begun after it
 
