@@ -174,9 +174,16 @@ def _codes(columns: dict[str, Int64Array], names: NameTable) -> Int64Array:
     size = np.where(by_output & even, columns["out_elements"], size)
     both = np.maximum(columns["in_elements"], columns["out_elements"])
     size = np.where(operation == names.intern("reduce"), both, size)
-    compared = np.stack([operation, columns["dtype"], size])
-    _, codes = np.unique(compared, axis=1, return_inverse=True)
-    return np.where(is_na(size), NA_INT64, np.asarray(codes, dtype=np.int64).reshape(-1))
+    codes = _numbered(operation, columns["dtype"])
+    codes = _numbered(codes, size)
+    return np.where(is_na(size), NA_INT64, codes)
+
+
+def _numbered(first: Int64Array, second: Int64Array) -> Int64Array:
+    """Return a number for each different pair of values."""
+    _, left = np.unique(first, return_inverse=True)
+    values, right = np.unique(second, return_inverse=True)
+    return np.asarray(left * len(values) + right, dtype=np.int64)
 
 
 class _Groups:

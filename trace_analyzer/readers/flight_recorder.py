@@ -20,7 +20,7 @@ from trace_analyzer.names import NameTable
 from trace_analyzer.nccl_facts import FlightEntries, FlightGroup, FlightRecording, FlightState
 from trace_analyzer.readers.kineto_collectives import operation_name
 from trace_analyzer.readers.plain_pickle import NotPlainError, read_plain_pickle
-from trace_analyzer.schema import NA_INT8, NA_INT32, NA_INT64
+from trace_analyzer.schema import NA_INT8, NA_INT32, NA_INT64, is_na
 
 MAX_BYTES: Final = 64 << 20
 MAX_ENTRIES: Final = 500_000
@@ -138,8 +138,9 @@ class _Dump:
             for spec in FlightEntries.columns()
         }
         table = FlightEntries(**arrays)
-        in_order = bool(np.all(np.diff(table.record_id) >= 0))
-        return table if in_order else table.take(np.argsort(table.record_id, kind="stable"))
+        if bool(is_na(table.record_id).any()) or bool(np.all(np.diff(table.record_id) >= 0)):
+            return table  # dumps are written in order
+        return table.take(np.argsort(table.record_id, kind="stable"))
 
     def _row(self, entry: Mapping[Any, Any]) -> tuple[int, ...]:
         """Return the values of one entry in the order of the columns."""
