@@ -56,12 +56,14 @@ class VerdictView:
     do_next: str
     ruler: Ruler | None
     answers: tuple[Answer, ...]
+    answered: int
     trust: summary.Trust
 
 
 def verdict_view(report: Report) -> VerdictView:
     """Arrange the verdict."""
     before, gain, after = summary.headline_parts(report)
+    answered = answers(report) if report.verdict.state == "no-verdict" else ()
     withheld = summary.untrustworthy(report) and bool(report.answers)
     return VerdictView(
         state=summary.state(report),
@@ -71,7 +73,8 @@ def verdict_view(report: Report) -> VerdictView:
         paragraphs=tuple(summary.paragraphs(report)),
         do_next=report.verdict.do_next,
         ruler=None if withheld else ruler(report),
-        answers=answers(report) if report.verdict.state == "no-verdict" else (),
+        answers=answered,
+        answered=sum(answer.tone == "good" for answer in answered),
         trust=summary.trust(report),
     )
 

@@ -255,6 +255,15 @@ def test_untrustworthy_data_shows_what_can_be_answered(pages: dict[str, Node]) -
     assert "Rank 0 · partial" in pages["truncated"].one("section", id="step").text
 
 
+def test_questions_are_folded_where_a_ruler_answers_first() -> None:
+    report = builder.change(builder.bare(), answers=builder.truncated().answers)
+    page = parse(html.render(report))
+    assert page.one("details", "answers").one("summary").text == (
+        "What these files can answer: 1 of 4 questions"
+    )
+    assert len(page.one("details", "answers").all("div")) == 4
+
+
 def test_warnings_heading(pages: dict[str, Node]) -> None:
     assert "! Data usable, with 2 warnings." in pages["slow_cpu_rank"].one("div", "trust").text
     assert pages["healthy"].one("p", "trusted").text == "✓ Data good : no warning"
