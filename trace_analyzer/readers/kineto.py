@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from trace_analyzer.readers import kineto_header, kineto_host, kineto_operations
 from trace_analyzer.readers.kineto_anomalies import Anomalies, Anomaly
 from trace_analyzer.readers.kineto_columns import EventColumns
 from trace_analyzer.readers.kineto_document import Document, NoTraceError, read_document
+from trace_analyzer.readers.kineto_order import renumber, renumbered
 from trace_analyzer.readers.kineto_spans import RecordedNames, Timeline
 from trace_analyzer.readers.kineto_stream import BLOCK_BYTES, TextStream
 from trace_analyzer.tables import (
@@ -95,8 +97,9 @@ def _rank(shown: str, document: Document, stream: TextStream, columns: EventColu
     header = kineto_header.parse(document.header, anomalies)
     timeline = Timeline(columns, header.clock_base_ns)
     names = RecordedNames(list(columns.shared.names), anomalies)
-    calls = kineto_host.host_calls(columns.calls, timeline.spans("calls"), names)
-    events = kineto_host.host_events(columns.host, timeline.spans("host"), names)
+    threads = kineto_host.HostThreads(columns.shared.threads.keys, columns.thread_names)
+    calls = kineto_host.host_calls(columns.calls, timeline.spans("calls"), names, threads)
+    events = kineto_host.host_events(columns.host, timeline.spans("host"), names, threads)
     operations, configs = kineto_operations.operations(
         columns.gpu,
         timeline.spans("gpu"),
@@ -106,10 +109,12 @@ def _rank(shown: str, document: Document, stream: TextStream, columns: EventColu
         anomalies,
     )
     syncs = kineto_host.synchronizations(columns.syncs, timeline.spans("syncs"), anomalies)
-    threads = kineto_host.host_threads(columns.shared.threads.keys, columns.thread_names, names)
-    collectives, groups = columns.shared.collectives.table(
-        names.table, header.groups, header.group_names
-    )
+    rows = columns.shared.collectives
+    used, number = renumber([operations.collective, events.collective], len(rows.rows))
+    operations = replace(operations, collective=renumbered(operations.collective, number))
+    events = replace(events, collective=renumbered(events.collective, number))
+    collectives, groups = rows.table(used, names.table, header.groups, header.group_names)
+    thread_table = threads.table(names)
     counts = _counts(operations, calls, events, columns.left_out)
     counts["sync"] = len(syncs)
     kept = len(operations) + len(calls) + len(events) + len(syncs)
@@ -133,12 +138,12 @@ def _rank(shown: str, document: Document, stream: TextStream, columns: EventColu
         events=events,
         syncs=syncs,
         collectives=collectives,
-        threads=threads,
+        threads=thread_table,
         groups=groups,
         devices=header.devices,
         world_size=header.world_size,
         host=header.host,
-        pid=_owner(names.table.texts, events, calls, threads),
+        pid=_owner(names.table.texts, events, calls, thread_table),
         clock_base_ns=0 if timeline.is_epoch else header.clock_base_ns,
         capture=kineto_header.capture(
             header,

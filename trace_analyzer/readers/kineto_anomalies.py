@@ -27,7 +27,7 @@ class Anomaly(Enum):
     TRUNCATED = Kind(
         "TRC001",
         Severity.ERROR,
-        "the recording ends in the middle of its events; {kept} complete events were kept",
+        "the recording ends in the middle of its events; complete events kept: {kept}",
         "what was recorded last is missing, so the last step is not complete",
     )
     DAMAGED_COMPRESSION = Kind(
@@ -45,109 +45,109 @@ class Anomaly(Enum):
     ZERO_TIME = Kind(
         "TRC007",
         Severity.WARNING,
-        "{n} GPU operations have time stamp 0 and duration 0",
+        "GPU operations with time stamp 0 and duration 0: {n}",
         "they were dropped: the profiler lost their times",
     )
     BAD_DURATION = Kind(
         "TRC007",
         Severity.WARNING,
-        "{n} events have a negative, missing or absurd duration",
+        "events with a negative, missing or absurd duration: {n}",
         "they count with their start and zero duration",
     )
     FAR_TIME = Kind(
         "TRC007",
         Severity.WARNING,
-        "{n} events lie more than a day away from the rest of the recording",
+        "events more than a day away from the rest of the recording: {n}",
         "they were dropped",
     )
     UNREADABLE = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} pieces of the event list are not readable as events",
+        "pieces of the event list that are not readable as events: {n}",
         "they were left out; all others were kept",
     )
     NOT_JSON = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} values are not JSON (such as NaN, Infinity or N/A)",
+        "values that are not JSON, such as NaN, Infinity or N/A: {n}",
         "these values are missing; their events were kept",
     )
     INVALID_UTF8 = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} events hold bytes that are not UTF-8",
+        "events with bytes that are not UTF-8: {n}",
         "replacement characters stand for them",
     )
     CONTROL_CHARACTER = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} texts hold raw line feeds or other control characters",
+        "texts with raw line feeds or other control characters: {n}",
         "they were kept as part of the text",
     )
     BAD_ESCAPE = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} texts hold escapes that JSON does not know, or half of a surrogate pair",
+        "texts with escapes that JSON does not know, or half a surrogate pair: {n}",
         "the text was kept as it stands, with replacement characters for surrogates",
     )
     TEXT_NUMBER = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} time stamps or durations are written as text",
+        "time stamps and durations that are written as text: {n}",
         "they were converted",
     )
     UNUSABLE = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} values have a type or size that their field cannot hold",
+        "values of a type or size that their field cannot hold: {n}",
         "these values are missing; their events were kept",
     )
     NO_NAME = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} events have no name",
+        "events without a name: {n}",
         'their time counts under the name "unknown"',
     )
     NO_TIME = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} events have no usable time stamp",
+        "events without a usable time stamp: {n}",
         "they were dropped",
     )
     DUPLICATE = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} GPU operations are exact copies of others",
+        "GPU operations that are exact copies of others: {n}",
         "they were dropped, so that counts and sums hold each operation once",
     )
     STREAM_FROM_THREAD = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} GPU operations do not state their stream",
+        "GPU operations that do not state their stream: {n}",
         "the stream was taken from the thread id, which the profiler sets to it",
     )
     NO_STREAM = Kind(
         "TRC009",
         Severity.WARNING,
-        "{n} GPU operations have no stream",
+        "GPU operations without a stream: {n}",
         "unions are exact; analyses by stream do not apply to them",
     )
     NO_CORRELATION = Kind(
         "TRC009",
         Severity.WARNING,
-        "none of the {n} GPU operations has a correlation id",
+        "no GPU operation has a correlation id (operations: {n})",
         "times on the GPU are exact; analyses of launches do not apply",
     )
     UNKNOWN_CATEGORY = Kind(
         "TRC009",
         Severity.NOTE,
-        "{n} events have a category that this version does not know",
+        "events of a category that is not known: {n}",
         "they were left out",
     )
     TRAILING = Kind(
         "TRC009",
         Severity.NOTE,
-        "{n} bytes follow the end of the trace, or stand between its parts",
+        "bytes after the end of the trace, or between its parts: {n}",
         "they were ignored",
     )
     UNIT = Kind(

@@ -33,10 +33,11 @@ from trace_analyzer.readers.kineto_text import (
 )
 
 _SEPARATOR = re.compile(rb"\s*+,\s*+\{")
-_LIST_END = re.compile(rb"\}\s*+\](?=\s*+(?:[,}]|$))")
 _LEARN_EVENTS: Final = 2  # events to walk in order to learn the separator
 _UNDIVIDED_BYTES: Final = 1 << 20  # text without a known separator after which it is learnt anew
-_RESYNC_TRIES: Final = 8
+_RESYNC_TRIES: Final = 8  # separators behind which an event is looked for
+_LAST_TRIES: Final = 1000  # the same at the end of the file, where no more text can help
+_PATIENCE_BYTES: Final = 64 << 20  # text to look through in vain for the ends of damaged events
 _SAMPLE_BYTES: Final = 200
 
 
@@ -53,6 +54,7 @@ class EventList:
         self._emit = emit
         self._anomalies = anomalies
         self._separator = b""
+        self._patience = _PATIENCE_BYTES
         self._events: list[Event] = []  # read one by one, with their texts
         self._pieces: list[bytes] = []
 
@@ -132,14 +134,19 @@ class EventList:
             self._pass(limit)
             return True
         end = balanced_end(text, at, limit)
-        if end < 0 and cut >= 0 and not self._resynchronises(cut):
+        beyond = end < 0 <= cut and (self._patience > 0 or not self._resynchronises(cut))
+        if beyond:  # the separator may stand inside the event
             end = balanced_end(text, at, len(text))
-        if end < 0:
-            return self._give_up(cut)
-        if not self._take(text[at:end]):
-            self._mend(text[at:end])
-        self._pass(end)
-        return True
+        if end >= 0 and (self._take(text[at:end]) or self._mend(text[at:end])):
+            self._pass(end)
+            return True
+        if beyond:
+            self._patience -= (end if end >= 0 else len(text)) - at
+        elif end >= 0:
+            self._anomalies.note(Anomaly.UNREADABLE, text[at : min(end, at + _SAMPLE_BYTES)])
+            self._pass(end)
+            return True
+        return self._give_up(cut)
 
     def _take(self, piece: bytes) -> bool:
         event = _decoded(piece)
@@ -148,13 +155,12 @@ class EventList:
             self._pieces.append(piece)
         return event is not None
 
-    def _mend(self, piece: bytes) -> None:
+    def _mend(self, piece: bytes) -> bool:
         mended = mended_event(piece, self._anomalies)
-        if mended is None:
-            self._anomalies.note(Anomaly.UNREADABLE, piece[:_SAMPLE_BYTES])
-        else:
+        if mended is not None:
             self._events.append(mended[0])
             self._pieces.append(mended[1])
+        return mended is not None
 
     def _pass(self, end: int) -> None:
         """Go on behind an event, and learn what stands between events."""
@@ -170,25 +176,24 @@ class EventList:
         damaged; otherwise the separator may stand inside the event.
         """
         text = self._text.text
-        for _ in range(_RESYNC_TRIES):
+        for _ in range(_LAST_TRIES if self._text.ended else _RESYNC_TRIES):
             start = cut + len(self._separator) - 1
             cut = text.find(self._separator, start)
+            end = cut + 1 if cut >= 0 else balanced_end(text, start, len(text))
+            if end > 0 and _decoded(text[start:end]) is not None:
+                return True
             if cut < 0:
                 return False
-            if _decoded(text[start : cut + 1]) is not None:
-                return True
         return False
 
     def _give_up(self, cut: int) -> bool:
         """Leave out an event without an end; False if more text may bring it."""
         text = self._text
         at = text.at
-        if cut >= 0 and (text.ended or self._resynchronises(cut)):
+        if cut >= 0 and self._resynchronises(cut):
             text.at = cut + len(self._separator) - 1
         elif not text.ended and text.unread < MAX_VALUE_BYTES:
             return False
-        elif text.ended and (match := _LIST_END.search(text.text, at)) is not None:
-            text.at = match.end() - 1
         else:
             text.at = len(text.text)
             if text.ended:

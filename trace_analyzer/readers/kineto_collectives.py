@@ -44,33 +44,33 @@ _NO_COMMUNICATION: Final = frozenset(
     {"wait", "init", "startcoalescing", "endcoalescing", "monitoredbarrier"}
 )
 
-# torch's element types → the model's spelling (as NCCL abbreviates them) and size in bytes.
-_TYPES: Final[dict[str, tuple[str, int]]] = {
-    "Byte": ("u8", 1),
-    "Char": ("i8", 1),
-    "Bool": ("u8", 1),
-    "Short": ("i16", 2),
-    "Int": ("i32", 4),
-    "Long": ("i64", 8),
-    "UInt16": ("u16", 2),
-    "UInt32": ("u32", 4),
-    "UInt64": ("u64", 8),
-    "Half": ("f16", 2),
-    "BFloat16": ("bf16", 2),
-    "Float": ("f32", 4),
-    "Double": ("f64", 8),
-    "ComplexHalf": ("c32", 4),
-    "ComplexFloat": ("c64", 8),
-    "ComplexDouble": ("c128", 16),
-    "Float8_e4m3fn": ("f8e4m3", 1),
-    "Float8_e4m3fnuz": ("f8e4m3fnuz", 1),
-    "Float8_e5m2": ("f8e5m2", 1),
-    "Float8_e5m2fnuz": ("f8e5m2fnuz", 1),
-    "Float8_e8m0fnu": ("f8e8m0", 1),
-    "Float4_e2m1fn_x2": ("f4e2m1x2", 1),
-    "QInt8": ("i8", 1),
-    "QUInt8": ("u8", 1),
-    "QInt32": ("i32", 4),
+# Bytes of torch's element types, which keep torch's names.
+_TYPE_BYTES: Final[dict[str, int]] = {
+    "Byte": 1,
+    "Char": 1,
+    "Bool": 1,
+    "Short": 2,
+    "Int": 4,
+    "Long": 8,
+    "UInt16": 2,
+    "UInt32": 4,
+    "UInt64": 8,
+    "Half": 2,
+    "BFloat16": 2,
+    "Float": 4,
+    "Double": 8,
+    "ComplexHalf": 4,
+    "ComplexFloat": 8,
+    "ComplexDouble": 16,
+    "Float8_e4m3fn": 1,
+    "Float8_e4m3fnuz": 1,
+    "Float8_e5m2": 1,
+    "Float8_e5m2fnuz": 1,
+    "Float8_e8m0fnu": 1,
+    "Float4_e2m1fn_x2": 1,
+    "QInt8": 1,
+    "QUInt8": 1,
+    "QInt32": 4,
 }
 
 _RANK_LIST = re.compile(r"-?\d+")
@@ -105,11 +105,6 @@ def operation_name(recorded: str) -> str:
     while bare not in _OPERATIONS and (shorter := _INTERFACE.sub("", bare)) not in {bare, ""}:
         bare = shorter
     return _OPERATIONS.get(bare, bare)
-
-
-def element_type(recorded: str) -> tuple[str, int | None]:
-    """Return the model's spelling of a torch type, and its size in bytes (None if not known)."""
-    return _TYPES.get(recorded, (recorded, None))
 
 
 def message_bytes(
@@ -168,50 +163,44 @@ class CollectiveRows:
         return position
 
     def table(
-        self, names: NameTable, known: Iterable[ProcessGroup], group_names: dict[int, str]
+        self,
+        used: Iterable[int],
+        names: NameTable,
+        known: Iterable[ProcessGroup],
+        group_names: dict[int, str],
     ) -> tuple[Collectives, tuple[ProcessGroup, ...]]:
-        """Return the rows as a table and all process groups.
+        """Return the used rows as a table, and all process groups.
 
         `known` groups come from the header; `group_names` maps the older numeric ids to names.
         Groups that only calls tell of are added, and what the header leaves out is filled in.
         """
         groups = {group.name: group for group in known}
-        labels = [row.group or _by_id(row.group_id, group_names) for row in self.rows]
-        for label, row in zip(labels, self.rows, strict=True):
+        rows = [self.rows[row] for row in used]
+        labels = [row.group or _by_id(row.group_id, group_names) for row in rows]
+        for label, row in zip(labels, rows, strict=True):
             if label:
                 groups[label] = _completed(groups.get(label), label, row)
         positions = {name: position for position, name in enumerate(groups)}
-        return self._columns(names, [positions.get(label, NA_INT32) for label in labels]), tuple(
-            groups.values()
-        )
+        in_groups = [positions.get(label, NA_INT32) for label in labels]
+        return _table(rows, in_groups, names), tuple(groups.values())
 
-    def _columns(self, names: NameTable, groups: list[int]) -> Collectives:
-        rows = self.rows
-        types = [element_type(row.dtype) for row in rows]
-        return Collectives.from_columns(
-            len(rows),
-            operation=_int32([names.intern(row.operation) for row in rows]),
-            group=_int32(groups),
-            sequence=_int64([row.sequence for row in rows]),
-            dtype=_int32([names.intern(name) if name else NA_INT32 for name, _ in types]),
-            in_elements=_int64([row.in_elements for row in rows]),
-            out_elements=_int64([row.out_elements for row in rows]),
-            message_bytes=_int64(
-                [
-                    NA_INT64
-                    if size is None or row.operation == "barrier"
-                    else message_bytes(
-                        row.operation, row.in_elements, row.out_elements, size, row.group_size
-                    )
-                    for row, (_, size) in zip(rows, types, strict=True)
-                ]
-            ),
-            root=_int32([_narrow(row.root) for row in rows]),
-            source_rank=_int32([_narrow(row.source_rank) for row in rows]),
-            destination_rank=_int32([_narrow(row.destination_rank) for row in rows]),
-            is_async=np.array([row.is_async for row in rows], dtype=np.int8),
-            calls=np.ones(len(rows), dtype=np.int32),
-        )
+
+def _table(rows: list[CollectiveRow], groups: list[int], names: NameTable) -> Collectives:
+    return Collectives.from_columns(
+        len(rows),
+        operation=_int32([names.intern(row.operation) for row in rows]),
+        group=_int32(groups),
+        sequence=_int64([row.sequence for row in rows]),
+        dtype=_int32([names.intern(row.dtype) if row.dtype else NA_INT32 for row in rows]),
+        in_elements=_int64([row.in_elements for row in rows]),
+        out_elements=_int64([row.out_elements for row in rows]),
+        message_bytes=_int64([_message_bytes(row) for row in rows]),
+        root=_int32([_narrow(row.root) for row in rows]),
+        source_rank=_int32([_narrow(row.source_rank) for row in rows]),
+        destination_rank=_int32([_narrow(row.destination_rank) for row in rows]),
+        is_async=np.array([row.is_async for row in rows], dtype=np.int8),
+        calls=np.ones(len(rows), dtype=np.int32),
+    )
 
 
 def _call(given: Details) -> CollectiveRow | None:
@@ -234,6 +223,13 @@ def _call(given: Details) -> CollectiveRow | None:
         destination_rank=_not_negative(given.destination_rank),
         is_async=_flag(given.is_async),
     )
+
+
+def _message_bytes(row: CollectiveRow) -> int:
+    size = _TYPE_BYTES.get(row.dtype)
+    if size is None or row.operation == "barrier":
+        return NA_INT64
+    return message_bytes(row.operation, row.in_elements, row.out_elements, size, row.group_size)
 
 
 def _completed(group: ProcessGroup | None, name: str, row: CollectiveRow) -> ProcessGroup:

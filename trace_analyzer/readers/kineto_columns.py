@@ -238,6 +238,9 @@ class EventColumns:
     def _add_syncs(self, events: list[Event], text: bytes) -> None:
         syncs = [e for e in events if isinstance(e, Complete) and e.cat in SYNC_CATEGORIES]
         details = [given for category, given in all_details(text) if category in SYNC_CATEGORIES]
+        if len(details) != len(syncs):  # only where keys are given twice
+            self.shared.anomalies.note(Anomaly.UNUSABLE, "cuda_sync", len(syncs))
+            details = [Details()] * len(syncs)
         self.syncs += zip(syncs, details, strict=True)
         self.sync_times.extend(syncs)
 

@@ -98,8 +98,9 @@ class _DocumentReader:
             if letter >= 0 and letter == QUOTE and self._member():
                 continue
             if self._document.has_events:
-                if not self._document.truncated:
+                if self._text.ended and not self._document.truncated:
                     self._anomalies.note(Anomaly.LOST_HEADER)
+                    self._text.at = len(self._text.text)
                 return
             if not self._find_events():
                 return

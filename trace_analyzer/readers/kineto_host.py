@@ -14,7 +14,7 @@ from trace_analyzer.readers.kineto_events import Complete, Details
 from trace_analyzer.readers.kineto_order import narrow, not_negative, positive
 from trace_analyzer.readers.kineto_spans import UNKNOWN_NAME, RecordedNames, Spans
 from trace_analyzer.readers.kineto_values import stream_number
-from trace_analyzer.schema import NA_INT32, NA_INT64, Int8Array, Int32Array, Int64Array
+from trace_analyzer.schema import NA_INT32, NA_INT64, AnyArray, Int8Array, Int32Array, Int64Array
 from trace_analyzer.tables import (
     HostCalls,
     HostCategory,
@@ -48,7 +48,9 @@ _SYNC_KINDS: Final[dict[str, SyncKind]] = {
 }
 
 
-def host_calls(columns: CallColumns, spans: Spans, names: RecordedNames) -> HostCalls:
+def host_calls(
+    columns: CallColumns, spans: Spans, names: RecordedNames, threads: HostThreads
+) -> HostCalls:
     """Return runtime and driver calls, outer before inner; the columns are given up."""
     order = spans.nested()
     bare = names.positions_of(
@@ -61,13 +63,15 @@ def host_calls(columns: CallColumns, spans: Spans, names: RecordedNames) -> Host
         end_ns=spans.end[order],
         kind=call_kinds(names.table.texts)[name],
         name=name,
-        thread=columns.thread.take()[order],
+        thread=threads.rows(columns.thread.take()[order]),
         correlation=positive(columns.correlation.take()[order]),
         external_id=positive(columns.external_id.take()[order]),
     )
 
 
-def host_events(columns: HostColumns, spans: Spans, names: RecordedNames) -> HostEvents:
+def host_events(
+    columns: HostColumns, spans: Spans, names: RecordedNames, threads: HostThreads
+) -> HostEvents:
     """Return operators, annotations, Python frames and overhead, outer before inner."""
     order = spans.nested()
     collective = np.full(len(spans.start), NA_INT32, dtype=np.int32)
@@ -81,7 +85,7 @@ def host_events(columns: HostColumns, spans: Spans, names: RecordedNames) -> Hos
         end_ns=spans.end[order],
         category=_categories(recorded, name, names.table.texts),
         name=name,
-        thread=columns.thread.take()[order],
+        thread=threads.rows(columns.thread.take()[order]),
         external_id=positive(columns.external_id.take()[order]),
         sequence=not_negative(columns.sequence.take()[order]),
         collective=collective[order],
@@ -99,21 +103,38 @@ def _categories(recorded: Int8Array, name: Int32Array, texts: Sequence[str]) -> 
     return np.where(is_annotation, HostCategory.ANNOTATION, recorded).astype(np.int8)
 
 
-def host_threads(
-    keys: Sequence[tuple[Any, Any]], labels: Mapping[tuple[Any, Any], str], names: RecordedNames
-) -> Threads:
-    """Return the threads of `keys`, (process, thread) as written, with their names if known."""
-    text = {(_number(pid), _number(tid)): name for (pid, tid), name in labels.items()}
-    pairs = [(_number(pid), _number(tid)) for pid, tid in keys]
-    return Threads.from_columns(
-        len(pairs),
-        process=np.array([pid for pid, _ in pairs], dtype=np.int64),
-        thread=np.array([tid for _, tid in pairs], dtype=np.int64),
-        name=np.array(
-            [names.table.intern(text[pair]) if pair in text else NA_INT32 for pair in pairs],
-            dtype=np.int32,
-        ),
-    )
+class HostThreads:
+    """The threads of a file, by process and thread id, and the way there from recorded rows.
+
+    `keys` are (process, thread) as written, numbers or texts; `labels` their names if known.
+    """
+
+    def __init__(
+        self, keys: Sequence[tuple[Any, Any]], labels: Mapping[tuple[Any, Any], str]
+    ) -> None:
+        pairs = [(_number(pid), _number(tid)) for pid, tid in keys]
+        self._pairs = sorted(set(pairs))
+        row_of = {pair: row for row, pair in enumerate(self._pairs)}
+        self._rows = np.array([row_of[pair] for pair in pairs], dtype=np.int32)
+        self._labels = {(_number(pid), _number(tid)): name for (pid, tid), name in labels.items()}
+
+    def rows(self, recorded: AnyArray) -> Int32Array:
+        """Return the rows of events."""
+        found: Int32Array = self._rows[recorded]
+        return found
+
+    def table(self, names: RecordedNames) -> Threads:
+        """Return the table."""
+        labels = [self._labels.get(pair) for pair in self._pairs]
+        return Threads.from_columns(
+            len(self._pairs),
+            process=np.array([pid for pid, _ in self._pairs], dtype=np.int64),
+            thread=np.array([tid for _, tid in self._pairs], dtype=np.int64),
+            name=np.array(
+                [NA_INT32 if label is None else names.table.intern(label) for label in labels],
+                dtype=np.int32,
+            ),
+        )
 
 
 def synchronizations(

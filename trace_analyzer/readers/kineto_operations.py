@@ -13,6 +13,8 @@ from trace_analyzer.readers.kineto_order import (
     narrow,
     not_negative,
     positive,
+    renumber,
+    renumbered,
 )
 from trace_analyzer.readers.kineto_spans import RecordedNames, Spans
 from trace_analyzer.readers.kineto_values import triple, whole
@@ -106,16 +108,19 @@ def _launch_configs(
     columns: GpuColumns, kind: Int8Array, order: Int64Array
 ) -> tuple[LaunchConfigs, Int32Array]:
     """Return the distinct launch shapes, and the row of each operation's."""
-    recorded = columns.config.take()[order]
-    rows: dict[tuple[int | float, ...], int] = {}
-    row_of = np.full(max(len(columns.configs), 1), NA_INT32, dtype=np.int32)
+    shapes = [
+        (*_sizes(grid, block, registers, shared_bytes), occupancy_pct)
+        for grid, block, registers, shared_bytes, occupancy_pct in columns.configs
+    ]
     nothing = (*_sizes(None, None, NA_INT64, NA_INT64), None)
-    for code, (grid, block, registers, shared_bytes, occupancy_pct) in enumerate(columns.configs):
-        shape = (*_sizes(grid, block, registers, shared_bytes), occupancy_pct)
-        if shape != nothing:
-            row_of[code] = rows.setdefault(shape, len(rows))
-    config = np.where(kind == OperationKind.KERNEL, row_of[recorded], NA_INT32)
-    return _config_table(list(rows)), config.astype(np.int32)
+    rows = {shape: row for row, shape in enumerate(dict.fromkeys(shapes)) if shape != nothing}
+    row_of = np.array([rows.get(shape, NA_INT32) for shape in shapes], dtype=np.int32)
+    config = np.full(len(order), NA_INT32, dtype=np.int32)
+    is_kernel = kind == OperationKind.KERNEL
+    config[is_kernel] = row_of[columns.config.take()[order[is_kernel]]]
+    used, number = renumber([config], len(shapes))
+    by_row = {row: shape for shape, row in rows.items()}
+    return _config_table([by_row[int(row)] for row in used]), renumbered(config, number)
 
 
 def _sizes(grid: object, block: object, registers: object, shared_bytes: object) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from trace_analyzer.schema import (
@@ -98,6 +100,26 @@ def _in_graphs(start: Int64Array, correlation: Int64Array) -> BoolArray:
     shared[inverse[differs]] = True
     in_graph: BoolArray = shared[inverse] | (correlation == NA_INT64)
     return in_graph
+
+
+def renumber(codes: Sequence[Int32Array], count: int) -> tuple[Int64Array, Int32Array]:
+    """Number codes by first use, so that they do not depend on how a file was cut.
+
+    `codes` hold positions in something of `count` rows, or NA. Returns the rows that are used, in
+    order of first use, and the new number of every old row (NA for those that are not used).
+    """
+    used = np.concatenate([values[values != NA_INT32] for values in codes])
+    rows, first = np.unique(used, return_index=True)
+    rows = rows[np.argsort(first)].astype(np.int64)
+    number = np.full(count + 1, NA_INT32, dtype=np.int32)  # the last one is read through NA
+    number[rows] = np.arange(len(rows), dtype=np.int32)
+    return rows, number
+
+
+def renumbered(codes: Int32Array, number: Int32Array) -> Int32Array:
+    """Return codes as `renumber` numbers them; NA stays NA."""
+    found: Int32Array = number[np.where(codes == NA_INT32, len(number) - 1, codes)]
+    return found
 
 
 def positive(ids: Int64Array) -> Int64Array:

@@ -123,9 +123,9 @@ class RecordedNames:
         self.recorded = recorded
         self.table = NameTable()
         self._anomalies = anomalies
-        self._positions = self.positions_of(
-            [UNKNOWN_NAME if name is None else name for name in recorded]
-        )
+        texts = [UNKNOWN_NAME if name is None else name for name in recorded]
+        self.positions_of(sorted(texts))  # an order that does not depend on how the file was cut
+        self._positions = self.positions_of(texts)
 
     def positions_of(self, texts: list[str]) -> Int32Array:
         """Return the positions of texts, adding new ones."""

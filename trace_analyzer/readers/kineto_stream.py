@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import zstandard
 from isal import igzip_lib, isal_zlib
@@ -18,6 +21,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_WBITS = 31
 _ZSTD_MAX_WINDOW_BYTES = 128 << 20  # what the zstd tool itself accepts without --long
 _COMPRESSED_BYTES = 64 << 10
+_SALVAGE_BYTES = 4 << 10
 # Traces shrink 10 to 40 times. Only data made to explode shrink this much over a whole gigabyte.
 _BOMB_RATIO = 400
 _BOMB_FROM_BYTES = 1 << 30
@@ -80,6 +84,7 @@ class TextStream:
             if not pending.startswith(_GZIP):
                 self.damage = "data follow the end of the gzip stream"
                 return
+            begins, given = self._compressed_bytes - len(pending), 0
             member = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
             while not member.eof:
                 if not pending and not (pending := self._read_compressed(file)):
@@ -89,27 +94,31 @@ class TextStream:
                     block = member.decompress(pending, self.block_bytes)
                 except igzip_lib.IsalError as error:  # type: ignore[misc]  # typed as an instance
                     self.damage = f"the gzip stream is damaged ({error})"
+                    yield from _salvaged(file, begins, given, _gzip_member, zlib.error)
                     return
                 pending = member.unconsumed_tail
+                given += len(block)
                 if block:
                     yield block
             pending = member.unused_data
 
     def _zstd(self, file: io.FileIO) -> Iterator[bytes]:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
-        with decompressor.stream_reader(
+        given = 0
+        with _zstd_decompressor().stream_reader(
             file, read_size=_COMPRESSED_BYTES, read_across_frames=True, closefd=False
         ) as reader:
             while True:
                 try:
-                    block = reader.read(self.block_bytes)
+                    block = reader.read1(self.block_bytes)
                 except zstandard.ZstdError as error:
                     self.damage = f"the zstd stream is damaged ({error})"
-                    return
+                    break
                 self._compressed_bytes = file.tell()
                 if not block:
                     return
+                given += len(block)
                 yield block
+        yield from _salvaged(file, 0, given, _zstd_frames, zstandard.ZstdError)
 
     def _refuse_bomb(self) -> None:
         if (
@@ -122,3 +131,64 @@ class TextStream:
                 f"expands to more than {_BOMB_RATIO} times its size, as no trace does",
                 "decompress it yourself if you trust it",
             )
+
+
+class _Decompressor(Protocol):
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _gzip_member() -> _Decompressor:
+    return zlib.decompressobj(wbits=_GZIP_WBITS)
+
+
+def _zstd_decompressor() -> zstandard.ZstdDecompressor:
+    return zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+
+
+def _zstd_frames() -> _Decompressor:
+    return _zstd_decompressor().decompressobj(read_across_frames=True)
+
+
+def _salvaged(
+    file: io.FileIO,
+    begins: int,
+    given: int,
+    new: Callable[[], _Decompressor],
+    error: type[Exception],
+) -> Iterator[bytes]:
+    """Yield what damaged data from `begins` on hold before their damage, after `given` bytes.
+
+    A decompressor keeps the output of the call that fails to itself. Here it is asked again in
+    small pieces, and byte by byte in the piece that fails.
+    """
+    pieces = _pieces(file, begins)
+    decompressor = new()
+    good = begins
+    with suppress(error):
+        for piece in pieces:
+            block = decompressor.decompress(piece)
+            yield from _remaining(block, given)
+            given = max(given - len(block), 0)
+            good += len(piece)
+    again = new()
+    with suppress(error):
+        for piece in _pieces(file, begins):
+            if begins < good:
+                again.decompress(piece)
+                begins += len(piece)
+                continue
+            for at in range(len(piece)):
+                block = again.decompress(piece[at : at + 1])
+                yield from _remaining(block, given)
+                given = max(given - len(block), 0)
+
+
+def _pieces(file: io.FileIO, begins: int) -> Iterator[bytes]:
+    file.seek(begins)
+    while piece := file.read(_SALVAGE_BYTES):
+        yield piece
+
+
+def _remaining(block: bytes, given: int) -> Iterator[bytes]:
+    if len(block) > given:
+        yield block[given:]
