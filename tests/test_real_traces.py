@@ -184,6 +184,23 @@ def test_nccl_has_the_same_launch_shape_in_kineto_and_nsys(source: str, run: str
     assert {row.key.shape.block for row in rows} == {(544, 1, 1)}
 
 
+def test_message_sizes_are_the_same_in_kineto_and_nsys() -> None:
+    kineto, nsys = (
+        {
+            row.key.message_bytes: len(row.all_durations_ns) / (2 * steps)
+            for row in _studied(relative).collectives
+            if row.key.message_bytes is not None
+        }
+        for relative, steps in (
+            ("h200-ddp/healthy", 5),
+            ("h200-ddp-nsys/healthy_payload.sqlite", 6),
+        )
+    )
+    assert kineto == nsys
+    assert sum(kineto.values()) == 14
+    assert round(sum(size * count for size, count in kineto.items()) / 1e6, 1) == 682.0
+
+
 NCCL_TOTAL_NS = {
     "healthy": (23718465, 125579068),
     "slow_cpu_rank": (230041436, 17304341),
