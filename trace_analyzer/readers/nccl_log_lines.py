@@ -141,7 +141,12 @@ class Message:
 
 def messages(line: str) -> Iterator[Message]:
     """Yield the messages in a line, usually one; two where processes wrote into each other."""
-    heads = list(_HEAD.finditer(line))
+    heads = []
+    head = _HEAD.search(line)
+    while head is not None:
+        heads.append(head)
+        # Looking for a head is what a line costs: nearly always there is no other.
+        head = _HEAD.search(line, head.end()) if _mentions_again(line, head.end()) else None
     for position, head in enumerate(heads):
         follows = position + 1 < len(heads)
         end = heads[position + 1].start() if follows else len(line)
@@ -158,9 +163,8 @@ def messages(line: str) -> Iterator[Message]:
         )
 
 
-def is_log(text: str) -> bool:
-    """Tell whether a text holds a line of NCCL's log."""
-    return _HEAD.search(text) is not None
+def _mentions_again(line: str, position: int) -> bool:
+    return line.find("NCCL ", position) >= 0
 
 
-__all__ = ["Message", "is_log", "messages"]
+__all__ = ["Message", "messages"]
