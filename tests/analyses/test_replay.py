@@ -10,6 +10,7 @@ import pytest
 
 from tests.traces import real_trace
 from trace_analyzer.analyses.replay.build import Built, build_program
+from trace_analyzer.analyses.replay.costs import DEFAULT_KINETO, unperturbed
 from trace_analyzer.analyses.replay.program import (
     COMM,
     MATRIX,
@@ -20,6 +21,7 @@ from trace_analyzer.analyses.replay.program import (
     completions_ns,
 )
 from trace_analyzer.analyses.replay.simulate import ReplayError, simulate
+from trace_analyzer.analyses.replay.steady_state import step_time_ns
 from trace_analyzer.analyses.study import study
 from trace_analyzer.readers.discovery import open_run
 
@@ -194,3 +196,32 @@ def test_a_run_replays_itself(run: str) -> None:
     recorded = np.diff(completions_ns(built.program, seen), axis=1)
     assert np.max(np.abs(replayed / recorded - 1)) < 0.002
     assert (built.violated, built.unmatched) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("run", "unprofiled_ms", "error"),
+    [("healthy", 25.735, 0.01), ("nccl_1ch", 48.23, 0.01), ("item_sync", 29.10, 0.02)],
+)
+def test_the_unprofiled_step_is_predicted(run: str, unprofiled_ms: float, error: float) -> None:
+    """Without the profiler's costs, steps take what they took unprofiled (these set the default)."""
+    results = study(open_run(str(real_trace(f"h200-ddp/{run}"))))
+    built = build_program(
+        {number: (item.rank, item.steps, item.busy) for number, item in results.ranks.items()},
+        results.cross,
+        results.contention,
+    )
+    ranks = {number: item.rank for number, item in results.ranks.items()}
+    predicted = step_time_ns(unperturbed(built, ranks, DEFAULT_KINETO)) / 1e6
+    assert abs(predicted / unprofiled_ms - 1) < error
+
+
+def test_repeating_a_program_keeps_its_steady_step() -> None:
+    """One host task of 50 and a kernel of 80 a step: the kernel sets the pace."""
+    made = program(
+        [[(0, 0, []), (10, 40, []), (0, 0, [])]], [{"node": 1, "base": 80, "latency": 3, "gap": 2}]
+    )
+    assert step_time_ns(made) == 82
+    faster = replace(made, op_base_ns=np.array([30], dtype=np.int64))
+    assert step_time_ns(faster) == 50
+    waiting = program([[(0, 0, []), (10, 40, []), (0, 5, [0])]], [{"node": 1, "base": 80}])
+    assert step_time_ns(waiting) == 10 + 80 + 5

@@ -22,8 +22,8 @@ NO_CALL = -1
 class HostSequence:
     """Nodes of one rank in order; arrays have one entry a node.
 
-    `call` is the row in the rank's calls, NO_CALL for the mark that begins a step. Nodes do not
-    overlap. `node_of_call` maps every call to the node it is or lies in, NO_CALL outside.
+    `call` is the row in the rank's calls, NO_CALL for the marks that begin steps and for the one
+    that ends the window. Nodes do not overlap. `node_of_call` maps every call to the node it is or lies in, NO_CALL outside.
     """
 
     call: Int64Array
@@ -60,11 +60,17 @@ def host_sequence(rank: Rank, marks_ns: Int64Array, until_ns: int) -> HostSequen
         chosen.append(rows[free])
         container[rows] = rows[free][np.cumsum(free) - 1] if len(rows) else rows
     row = np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64)
-    start = np.concatenate([marks_ns, calls.start_ns[row]])
-    end = np.concatenate([marks_ns, calls.end_ns[row]])
-    call = np.concatenate([np.full(len(marks_ns), NO_CALL, dtype=np.int64), row])
+    # A last mark closes the window, so that the time after the last call is not lost.
+    until_ns = max(until_ns, int(calls.end_ns[row].max(initial=until_ns)))
+    marks = np.append(marks_ns, until_ns)
+    start = np.concatenate([marks, calls.start_ns[row]])
+    end = np.concatenate([marks, calls.end_ns[row]])
+    call = np.concatenate([np.full(len(marks), NO_CALL, dtype=np.int64), row])
     step = np.concatenate(
-        [np.arange(len(marks_ns), dtype=np.int32), np.full(len(row), NO_CALL, dtype=np.int32)]
+        [
+            np.arange(len(marks_ns), dtype=np.int32),
+            np.full(len(row) + 1, NO_CALL, dtype=np.int32),
+        ]
     )
     order = np.lexsort((end, start))
     start, end, call, step = start[order], end[order], call[order], step[order]
