@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from trace_analyzer.bundle import Role, default_name
-from trace_analyzer.collectors.captures import experimental_config
+from trace_analyzer.collectors.captures import experimental_config, one_cycle
 from trace_analyzer.collectors.options import Options
 from trace_analyzer.collectors.probes import Probe, probes
 from trace_analyzer.collectors.rendezvous import Rendezvous
@@ -182,6 +182,7 @@ def _profile(options: Options) -> torch.profiler.profile:
         with_stack=options.with_stack,
         profile_memory=options.profile_memory,
         experimental_config=experimental_config(trace_only=False),
+        **one_cycle(),
     )
 
 

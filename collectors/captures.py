@@ -84,7 +84,7 @@ class TorchCapture:
             with_stack=self._options.with_stack,
             profile_memory=self._options.profile_memory,
             experimental_config=experimental_config(),
-            **_one_cycle(),
+            **one_cycle(),
         )
         self._profile.start()
 
@@ -167,7 +167,7 @@ def experimental_config(
     return _ExperimentalConfig(**known) if known else None
 
 
-def _one_cycle() -> dict[str, Any]:
+def one_cycle() -> dict[str, Any]:
     """Keep torch from warning that a second cycle would replace the first: there is one."""
     known = inspect.signature(torch.profiler.profile.__init__).parameters
     return {"acc_events": True} if "acc_events" in known else {}

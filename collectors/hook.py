@@ -7,7 +7,8 @@ hook is taken out again.
 
 Parts of a step: `data` is the wait in a DataLoader's `__next__`; `forward` lasts from there (or
 from the step's begin) to the call of `backward()`, so it holds the loss and whatever the script
-does in between; `backward` is that call, `optimizer` the optimizer's. Everything else is `other`.
+does in between; `backward` is that call, `optimizer` the optimizer's. Everything else is `other`, on the host; on
+the device it belongs to the part that follows, which saves marks.
 """
 
 from __future__ import annotations
@@ -78,28 +79,30 @@ class Observer:
             return
         self._depth += 1
         if self._depth == 1:
-            recorder.mark("other")
+            recorder.mark("other", on_device=False)
             recorder.ranges.begin("optimizer")
 
     def _after_optimizer(self, optimizer: Optimizer, *_: Any) -> None:  # noqa: ANN401
         if self._passive:
             return
         recorder = self._watching()
-        if recorder is not None and self._depth:
-            self._depth -= 1
-            if self._depth == 0:
-                recorder.ranges.end("optimizer")
-                recorder.mark("optimizer")
         if self._recorder is not None and recorder is None:
             return  # another thread, or a forked child
-        if not self._finder.ends_step(id(optimizer)):
-            return
+        ends_step = self._finder.ends_step(id(optimizer))
         if recorder is None:
-            self._begin()
+            if ends_step:
+                self._begin()
             return
-        recorder.step()
-        if recorder.done:
-            self._ended(recorder)
+        outermost = self._depth <= 1
+        self._depth = max(0, self._depth - 1)
+        if outermost:
+            recorder.ranges.end("optimizer")
+        if ends_step:
+            recorder.step(ended="optimizer")
+            if recorder.done:
+                self._ended(recorder)
+        elif outermost:
+            recorder.mark("optimizer")
 
     def _begin(self) -> None:
         self._thread, self._pid = threading.get_ident(), os.getpid()
@@ -153,7 +156,8 @@ class Observer:
         recorder = self._watching()
         if recorder is not None:
             recorder.ranges.end("forward")
-            recorder.mark(before)
+            # What lies before the data is little: it needs no mark of its own on the device.
+            recorder.mark(before, on_device=before != "other")
             recorder.ranges.begin(part)
         return recorder
 

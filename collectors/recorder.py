@@ -60,6 +60,7 @@ class Recorder:
         self._segment: Segment | None = None
         self._left = 0
         self._begun = False
+        self._ended_part: str | None = None
         self._pid = os.getpid()
         self._rendezvous = Rendezvous()
         self._capture = _capture(options, self.rank)
@@ -75,20 +76,21 @@ class Recorder:
         self._guarded(self._next_segment)
         self._begun = True
 
-    def step(self) -> None:
-        """End a step and begin the next one."""
+    def step(self, *, ended: str | None = None) -> None:
+        """End a step, and the part `ended` with it, and begin the next one."""
         if not self.done:
+            self._ended_part = ended
             self._guarded(self._step)
 
-    def mark(self, part: str) -> None:
+    def mark(self, part: str, *, on_device: bool = True) -> None:
         """End a part ("data", "forward", "backward", "optimizer", "other") of the open step."""
         if not self.done:
-            self._timer.mark(part)
+            self._timer.mark(part, on_device=on_device)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time a part of the step, and give it a range in the trace."""
-        self.mark("other")
+        self.mark("other", on_device=False)
         self.ranges.begin(name)
         yield
         self.ranges.end(name)
@@ -139,7 +141,7 @@ class Recorder:
             return
         self.ranges.end_step()
         if self._begun:
-            self._timer.break_sequence()
+            self._timer.break_sequence(ended=self._ended_part)
         if segment.entry is Entry.STOP:
             self._capture.step()
             self._stop_capture()
@@ -150,7 +152,7 @@ class Recorder:
         self._begin_step(segment)
 
     def _begin_step(self, segment: Segment) -> None:
-        self._timer.begin_step(segment.phase)
+        self._timer.begin_step(segment.phase, ended=self._ended_part)
         if segment.active:
             self.ranges.begin_step(self._timer.index - 1)
 
@@ -194,7 +196,7 @@ class Recorder:
 
     def _finish(self) -> None:
         self.done = True
-        self._timer.break_sequence()
+        self._timer.break_sequence(ended=self._ended_part)
         self._meet()
         self._capture.finish()
         self._note_all(self._capture.notes)

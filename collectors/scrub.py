@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from trace_analyzer.allowlist import is_allowed
+from trace_analyzer.allowlist import is_allowed, shown_value
 from trace_analyzer.collectors.commands import shown_command
 
 _SECRET_NAMES = ("DeviceEnvironment", "EnvironmentVariables")
+_PATHS = ("_FILE", "_PATH", ":COMMAND")
 _PERSONAL = ("USER_NAME", "WORKING_DIR", "EXPORT_USER", "_PATH_ABS")
 
 
@@ -60,6 +61,11 @@ def _meta(database: sqlite3.Connection, tables: Iterable[str]) -> int:
         shown = shown_command([value for _, value in arguments])
         changed = [
             (new, rowid) for (rowid, old), new in zip(arguments, shown, strict=True) if new != old
+        ]
+        changed += [
+            (shown_value(str(value)), rowid)
+            for rowid, name, value in rows
+            if "ENVIRONMENT" in str(name).upper() or str(name).endswith(_PATHS)
         ]
         database.executemany(f"update {table} set value = ? where rowid = ?", changed)  # noqa: S608
         database.executemany(f"delete from {table} where rowid = ?", private)  # noqa: S608

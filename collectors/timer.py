@@ -22,16 +22,16 @@ import platform
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import torch
 
-from trace_analyzer.collectors.clocks import Clock, Memory, open_clock
+from trace_analyzer.collectors.clocks import Clock, open_clock
 from trace_analyzer.collectors.lines import LineFile
 from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_process
+from trace_analyzer.collectors.step_records import Part, Step, release_marks, step_record
 
 SCHEMA_VERSION = 1
 PHASES = ("unprofiled", "warmup", "profiled")
@@ -41,20 +41,6 @@ UNREAD_STEPS = 64
 KEPT_RECORDS = 10_000  # finished steps that wait for drain(); older ones are only in the file
 
 Batch = TypeVar("Batch")
-
-
-@dataclass(slots=True)
-class _Step:
-    index: int
-    phase: str
-    start_unix_ns: int
-    begin: object
-    begin_host_ns: int
-    parts: list[tuple[str, object, int]] = field(default_factory=list)
-    end: object = None
-    end_host_ns: int = 0
-    end_is_next_begin: bool = False
-    memory: Memory | None = None
 
 
 class StepTimer:
@@ -87,9 +73,9 @@ class StepTimer:
         self._device = device
         self._clock: Clock | None = None
         self._reset_peak = reset_peak
-        self._open: _Step | None = None
-        self._ended: _Step | None = None  # waits for the next begin mark, which closes it
-        self._closed: deque[_Step] = deque()  # waits for the device
+        self._open: Step | None = None
+        self._ended: Step | None = None  # waits for the next begin mark, which closes it
+        self._closed: deque[Step] = deque()  # waits for the device
         self._finished: deque[dict[str, Any]] = deque(maxlen=KEPT_RECORDS)
         self._lines = None if path is None else LineFile(Path(path), exclusive=exclusive)
         self._scalars = None if tensorboard is None else _scalar_writer(Path(tensorboard))
@@ -99,8 +85,10 @@ class StepTimer:
         """Name of the clock: "cuda-event", "host", or "" before the first step."""
         return "" if self._clock is None else self._clock.name
 
-    def begin_step(self, phase: str = "unprofiled") -> None:
+    def begin_step(self, phase: str = "unprofiled", *, ended: str | None = None) -> None:
         """Begin a step; an open one is ended first, at the same mark.
+
+        `ended` names the part of the open step that ends there too.
 
         Raises `ValueError` for a phase that is not in `PHASES`.
         """
@@ -110,39 +98,53 @@ class StepTimer:
         clock = self._started_clock()
         mark, now_ns = clock.mark(), time.perf_counter_ns()
         if self._open is not None:
+            if ended is not None:
+                self._open.parts.append(Part(ended, mark, now_ns))
             self._end_open(clock, mark, now_ns, is_next_begin=True)
         if self._ended is not None:
             if self._ended.phase == phase and not self._ended.end_is_next_begin:
                 self._ended.end_is_next_begin = True
-                clock.release(self._ended.end)
+                if all(part.mark is not self._ended.end for part in self._ended.parts):
+                    clock.release(self._ended.end)
                 self._ended.end, self._ended.end_host_ns = mark, now_ns
             self._closed.append(self._ended)
             self._ended = None
-        self._open = _Step(self.index, phase, time.time_ns(), mark, now_ns)
+        self._open = Step(self.index, phase, time.time_ns(), mark, now_ns)
         self.index += 1
         if len(self._closed) > UNREAD_STEPS:
             self._read_passed(clock)
 
-    def mark(self, part: str) -> None:
+    def mark(self, part: str, *, on_device: bool = True) -> None:
         """End a part of the open step: it began at the mark before, or at the step's begin.
 
-        Parts of the same name add up (several forward passes a step). Raises `RuntimeError`
-        outside a step.
+        Parts of the same name add up (several forward passes a step). Without `on_device` only
+        the host's clock is read, and the device's time goes to the part after it. Raises
+        `RuntimeError` outside a step.
         """
         if self._open is None or self._clock is None:
             raise RuntimeError("mark() outside a step: call begin_step() first")
-        self._open.parts.append((part, self._clock.mark(), time.perf_counter_ns()))
+        mark = self._clock.mark() if on_device else None
+        self._open.parts.append(Part(part, mark, time.perf_counter_ns()))
 
-    def end_step(self) -> None:
-        """End the open step. Raises `RuntimeError` where none is open."""
+    def end_step(self, *, ended: str | None = None) -> None:
+        """End the open step, and the part `ended` with it.
+
+        Raises `RuntimeError` where none is open.
+        """
         if self._open is None or self._clock is None:
             raise RuntimeError("end_step() without begin_step()")
-        self._end_open(self._clock, self._clock.mark(), time.perf_counter_ns(), is_next_begin=False)
+        mark, now_ns = self._clock.mark(), time.perf_counter_ns()
+        if ended is not None:
+            self._open.parts.append(Part(ended, mark, now_ns))
+        self._end_open(self._clock, mark, now_ns, is_next_begin=False)
 
-    def break_sequence(self) -> None:
-        """Say that what follows does not belong to the last step (a barrier, an evaluation)."""
+    def break_sequence(self, *, ended: str | None = None) -> None:
+        """Say that what follows does not belong to the last step (a barrier, an evaluation).
+
+        An open step is ended, and the part `ended` with it.
+        """
         if self._open is not None:
-            self.end_step()
+            self.end_step(ended=ended)
         if self._ended is not None:
             self._closed.append(self._ended)
             self._ended = None
@@ -206,8 +208,9 @@ class StepTimer:
         if self._open is None:
             return
         if self._clock is not None:
-            for _, mark, _ in self._open.parts:
-                self._clock.release(mark)  # the begin mark may close the step before
+            for part in self._open.parts:
+                if part.mark is not None:  # the begin mark may close the step before
+                    self._clock.release(part.mark)
         self._open = None
 
     def steps(self, batches: Iterable[Batch], phase: str = "unprofiled") -> Iterator[Batch]:
@@ -276,30 +279,9 @@ class StepTimer:
             self._closed.popleft()
             self._finish(clock, step)
 
-    def _finish(self, clock: Clock, step: _Step) -> None:
-        record: dict[str, Any] = {
-            "kind": "step",
-            "index": step.index,
-            "phase": step.phase,
-            "start_unix_ns": step.start_unix_ns,
-            "step_ms": round(clock.elapsed_ms(step.begin, step.end), 6),
-            "host_ms": (step.end_host_ns - step.begin_host_ns) / 1e6,
-            "closed_by": "next" if step.end_is_next_begin else "end",
-        }
-        before, before_host_ns = step.begin, step.begin_host_ns
-        for part, mark, host_ns in step.parts:
-            device, host = f"{part}_ms", f"{part}_host_ms"
-            device_ms = clock.elapsed_ms(before, mark)
-            record[device] = round(record.get(device, 0.0) + device_ms, 6)
-            record[host] = round(record.get(host, 0.0) + (host_ns - before_host_ns) / 1e6, 6)
-            before, before_host_ns = mark, host_ns
-        if step.memory is not None:
-            record["memory_allocated_bytes"], record["memory_peak_bytes"] = step.memory
-        clock.release(step.begin)
-        for _, mark, _ in step.parts:
-            clock.release(mark)
-        if not step.end_is_next_begin:
-            clock.release(step.end)
+    def _finish(self, clock: Clock, step: Step) -> None:
+        record = step_record(clock, step)
+        release_marks(clock, step)
         self._finished.append(record)
         if self._lines is not None:
             self._lines.write(record)

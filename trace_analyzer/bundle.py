@@ -60,7 +60,7 @@ _LOOSE_NAMES: tuple[tuple[Role, re.Pattern[str]], ...] = (
     (Role.TIMER, re.compile(r"meta_rank(?P<rank>\d+)\.json")),
     (Role.ENVIRONMENT, re.compile(r"env_rank(?P<rank>\d+)\.json")),
     (Role.CALIBRATION, re.compile(r"calibration_rank(?P<rank>\d+)\.json")),
-    (Role.SAMPLER, re.compile(r"gpu\d+\.parquet")),
+    (Role.SAMPLER, re.compile(r"gpu\d+\.(?:parquet|csv)")),
     (Role.BENCH, re.compile(r"bench_[\w.-]+\.json")),
     (Role.NCCL_LOG, re.compile(r"nccl[_.-](?:[\w-]+[_.-])?(?P<pid>\d+)\.(?:log|txt)")),
     (Role.FLIGHT_RECORDER, re.compile(r"flight_rank(?P<rank>\d+)\.(?:pkl|json)")),

@@ -142,9 +142,9 @@ def test_what_the_user_set_for_nccl_stays(tmp_path: Path) -> None:
 
 
 def test_the_flight_recorder_by_the_name_that_torch_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_log.metadata, "version", lambda _: "2.13.0+cpu")
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "2.13.0+cpu")
     assert nccl_log.flight_recorder_variables({}) == {"TORCH_FR_BUFFER_SIZE": "2000"}
-    monkeypatch.setattr(nccl_log.metadata, "version", lambda _: "2.5.1")
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "2.5.1")
     assert nccl_log.flight_recorder_variables({}) == {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
     assert nccl_log.flight_recorder_variables({"TORCH_NCCL_TRACE_BUFFER_SIZE": "9"}) == {}
 

@@ -192,7 +192,8 @@ def test_private_rows_leave_an_export(tmp_path: Path) -> None:
             create table META_DATA_CAPTURE (name text, value text);
             insert into META_DATA_CAPTURE values
                 ('PROCESS_0:ENVIRONMENT_VARIABLE', 'AWS_SECRET_ACCESS_KEY=hunter2'),
-                ('PROCESS_0:ENVIRONMENT_VARIABLE', 'NCCL_ALGO=Ring'),
+                ('PROCESS_0:ENVIRONMENT_VARIABLE', 'NCCL_TOPO_FILE="/home/hunter2/topo.xml"'),
+                ('PROCESS_0:COMMAND', '/home/hunter2/bin/torchrun'),
                 ('PROCESS_0:USER_NAME', 'hunter2'),
                 ('PROCESS_0:ARGUMENT_0', '--api-key'),
                 ('PROCESS_0:ARGUMENT_1', 'hunter2'),
@@ -215,7 +216,7 @@ def test_private_rows_leave_an_export(tmp_path: Path) -> None:
     assert scrub(path) == 5
     assert b"hunter2" not in path.read_bytes()
     assert rows(path, "select value from META_DATA_CAPTURE where name like '%ENV%'") == [
-        ("NCCL_ALGO=Ring",)
+        ('NCCL_TOPO_FILE="topo.xml"',)
     ]
     assert rows(path, "select value from META_DATA_CAPTURE where name like '%ARG%'") == [
         ("--api-key",),

@@ -4,7 +4,7 @@ import gzip
 import json
 import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +24,7 @@ from trace_analyzer.collectors import (  # noqa: E402
     calibration,
     captures,
     hook,
+    probes,
     ranges,
     record,
     recorder,
@@ -95,7 +96,14 @@ def observed(tmp_path: Path) -> Iterator[Callable[..., hook.Observer]]:
 
 def test_the_two_line_api_leaves_a_whole_bundle(tmp_path: Path) -> None:
     loop = Loop()
-    counts = {"skip": 2, "settle": 1, "unprofiled": 4, "warmup": 1, "active": 3, "after": 4}
+    counts: dict[str, Any] = {
+        "skip": 2,
+        "settle": 1,
+        "unprofiled": 4,
+        "warmup": 1,
+        "active": 3,
+        "after": 4,
+    }
     with record(out=tmp_path / "bundle", calibrate=False, **counts) as rec:
         for _ in range(20):
             with rec.part("forward"):
@@ -110,7 +118,7 @@ def test_the_two_line_api_leaves_a_whole_bundle(tmp_path: Path) -> None:
     for item in records:
         jsonschema.validate(item, schema("steps"))
     assert records[-1] == {"kind": "end", "complete": True}
-    assert {"forward_ms", "backward_ms", "other_ms"} <= set(records[5])
+    assert {"forward_ms", "backward_ms", "other_host_ms"} <= set(records[5])
     names = trace_names(bundle)
     assert sorted(name for name in names if name.startswith("ProfilerStep#")) == [
         "ProfilerStep#1",
@@ -165,7 +173,7 @@ def test_the_hook_finds_steps_and_parts_of_an_unmodified_loop(
     assert phases(tmp_path) == {"warmup": 3, "unprofiled": 8, "profiled": 3}
     records = [item for item in lines(tmp_path / "steps_rank0.jsonl") if item["kind"] == "step"]
     for item in records:
-        assert {"data_ms", "forward_ms", "backward_ms", "optimizer_ms", "other_ms"} <= set(item)
+        assert {"data_ms", "forward_ms", "backward_ms", "optimizer_ms"} <= set(item)
         parts = sum(item[f"{part}_host_ms"] for part in recorder_parts())
         assert parts == pytest.approx(item["host_ms"], abs=1.0)
     names = trace_names(tmp_path)
@@ -226,7 +234,7 @@ def test_other_threads_are_not_taken_for_training(
     for number in range(5):
         loop.step()
         if number == 3:
-            thread = threading.Thread(target=lambda: [other.step() for _ in range(9)])
+            thread = threading.Thread(target=lambda: deque(map(other.step, [1] * 9)))
             thread.start()
             thread.join()
     loop.step()
@@ -364,7 +372,7 @@ def test_a_probe_that_cannot_run_is_left_out(capfd: pytest.CaptureFixture[str]) 
     def broken(_: object) -> None:
         raise OSError("no compiler")
 
-    assert not calibration._works(calibration.Probe(name="triton_launch", calls=1, run=broken))
+    assert not calibration._works(probes.Probe(name="triton_launch", calls=1, run=broken))
     assert "not calibrated: triton_launch: OSError: no compiler" in capfd.readouterr().err
 
 

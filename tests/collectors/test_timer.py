@@ -137,6 +137,27 @@ def test_parts_of_one_name_add_up(clock: ScriptedClock) -> None:
     assert record["step_ms"] == 15.0
 
 
+def test_a_part_that_ends_with_its_step_shares_the_mark(clock: ScriptedClock) -> None:
+    steps = timer.StepTimer(rank=0)
+    steps.begin_step()
+    for _ in range(3):
+        clock.now_ms += 2.0
+        steps.mark("other", on_device=False)
+        clock.now_ms += 5.0
+        steps.mark("backward")
+        clock.now_ms += 3.0
+        steps.begin_step(ended="optimizer")
+    steps.break_sequence(ended="optimizer")
+    records = steps.drain(final=True)
+    assert [record["step_ms"] for record in records] == [10.0, 10.0, 10.0, 0.0]
+    assert [record["optimizer_ms"] for record in records] == [3.0, 3.0, 3.0, 0.0]
+    assert records[0]["backward_ms"] == 7.0  # with what was marked on the host alone
+    assert "other_ms" not in records[0]
+    assert "other_host_ms" in records[0]
+    assert clock.taken == 1 + 3 * 2 + 1
+    assert len(clock.released) == clock.taken
+
+
 def test_misuse_is_refused(clock: ScriptedClock) -> None:
     steps = timer.StepTimer(rank=0)
     with pytest.raises(RuntimeError, match="outside a step"):
@@ -214,3 +235,33 @@ def test_asking_for_cuda_without_cuda_is_said() -> None:
         timer.StepTimer(rank=0, device="cuda").begin_step()
     with pytest.raises(ValueError, match="auto, cuda or cpu"):
         timer.StepTimer(rank=0, device="tpu").begin_step()
+
+
+def test_scalars_for_tensorboard(
+    tmp_path: Path, clock: ScriptedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scalars: list[tuple[str, float, int]] = []
+
+    class Writer:
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            scalars.append((name, value, step))
+
+        def close(self) -> None:
+            scalars.append(("closed", 0.0, 0))
+
+    monkeypatch.setattr(timer, "_scalar_writer", lambda folder: Writer())
+    with timer.StepTimer(rank=2, tensorboard=tmp_path) as steps:
+        run_step(steps, clock)
+    assert ("step_ms/rank2", 15.0, 0) in scalars
+    assert ("memory_peak_bytes/rank2", 200, 0) in scalars
+    assert scalars[-1][0] == "closed"
+
+
+def test_long_runs_are_read_a_few_steps_behind(clock: ScriptedClock) -> None:
+    steps = timer.StepTimer(rank=0)
+    for _ in range(timer.UNREAD_STEPS + 10):
+        clock.device_ms = clock.now_ms
+        run_step(steps, clock)
+    assert len(steps._finished) >= 8
+    assert len(steps._closed) <= timer.UNREAD_STEPS
+    assert clock.waited == 0

@@ -21,7 +21,7 @@ args = parser.parse_args()
 torch.set_num_threads(1)
 model: nn.Module = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
 data = TensorDataset(torch.zeros(20_000, 16))
-sampler = None
+sampler: DistributedSampler[tuple[torch.Tensor, ...]] | None = None
 if "RANK" in os.environ:
     distributed.init_process_group("gloo")
     model = DistributedDataParallel(model)

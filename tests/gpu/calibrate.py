@@ -13,12 +13,8 @@ from trace_analyzer.collectors.options import Options
 
 torch.compile(lambda x: (x + 1).sin())(torch.zeros(64, device="cuda"))  # a process that compiles
 results = {}
-for name, choice in (
-    ("plain", {}),
-    ("shapes", {"record_shapes": True}),
-    ("stacks", {"with_stack": True}),
-):
-    options = Options(folder=".", **choice)
+for name in ("plain", "shapes", "stacks"):
+    options = Options(folder=".", record_shapes=name == "shapes", with_stack=name == "stacks")
     results[name] = calibration.document(options, 0, calibration.measure(options))
     for cost in results[name]["classes"]:
         print(

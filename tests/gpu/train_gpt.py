@@ -46,7 +46,8 @@ class Block(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
-        return x + self.narrow(functional.gelu(self.wide(self.after(x))))
+        wider: torch.Tensor = self.narrow(functional.gelu(self.wide(self.after(x))))
+        return x + wider
 
 
 class Gpt(nn.Module):
@@ -58,7 +59,8 @@ class Gpt(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embed(tokens) + self.place.weight[: tokens.shape[1]]
-        return self.head(self.norm(self.blocks(x)))
+        logits: torch.Tensor = self.head(self.norm(self.blocks(x)))
+        return logits
 
 
 def main() -> None:
