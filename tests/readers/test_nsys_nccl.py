@@ -121,6 +121,9 @@ def test_without_payload_and_without_range(tmp_path: Path) -> None:
     assert _of_kernels(rank) == [("broadcast", 1, None), ("allreduce", 1, None), None, None]
     assert values(rank.collectives.group) == [None, None]
     assert rank.groups == ()
+    (warning,) = rank.warnings
+    assert (warning.code, warning.count) == ("TRC004", 1)
+    assert "--include-json=true" in warning.effect
 
 
 def test_sizes_in_the_sense_of_nccl_tests(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ class Communication:
     of_event: Int32Array
     copies: BoolArray
     ranges: int  # NCCL ranges that move data
+    unsized: int  # ranges of these without a payload
     matched: int  # NCCL kernels that were matched to ranges
     ambiguous: int
     unmapped_peers: int
@@ -108,6 +109,9 @@ def communicate(
         of_event=of_event,
         copies=candidates.is_copy & units.in_call,
         ranges=int(np.count_nonzero(units.of_range != NONE)),
+        unsized=sum(
+            payload[row] is NO_PAYLOAD for row in np.flatnonzero(units.of_range != NONE).tolist()
+        ),
         matched=int(np.count_nonzero((units.of_operation != NONE) & ~candidates.is_copy)),
         ambiguous=units.ambiguous,
         unmapped_peers=writer.unmapped_peers,

@@ -133,6 +133,7 @@ def rank_of(recording: Recording, key: int, world: World) -> Rank:
             device_certain=recording.devices.is_certain(pid, ordinals),
             opened=events.opened,
             undecoded=recording.undecoded,
+            unsized=0 if recording.undecoded else found.unsized,
             ambiguous=found.ambiguous,
             unmapped_peers=found.unmapped_peers,
         ),

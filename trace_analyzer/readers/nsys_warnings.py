@@ -53,8 +53,9 @@ def event_warnings(found: Balance, pid: int | None, diagnostics: Diagnostics) ->
                 code="TRC004",
                 severity=Severity.NOTE,
                 count=told,
-                message=f"nsys says that CUDA events might be missing, but {counts}",
-                effect="none: the recording is taken as complete",
+                message="nsys says that CUDA events might be missing; "
+                + (counts if share else f"each of {found.launches} launches has its kernel"),
+                effect="the recording is taken as complete",
             )
         )
     errors = diagnostics.errors.get(pid or 0, 0)
@@ -134,7 +135,13 @@ def row_warnings(damaged: int, odd_values: int, duplicates: int) -> list[DataWar
 
 
 def missing_warnings(
-    *, device_certain: bool, opened: int, undecoded: int, ambiguous: int, unmapped_peers: int
+    *,
+    device_certain: bool,
+    opened: int,
+    undecoded: int,
+    unsized: int,
+    ambiguous: int,
+    unmapped_peers: int,
 ) -> list[DataWarning]:
     """Return what is to be said of things that the export does not tell."""
     warnings: list[DataWarning] = []
@@ -164,6 +171,17 @@ def missing_warnings(
                 count=undecoded,
                 message=f"{undecoded} descriptions of NCCL calls could not be decoded",
                 effect="message size and group of these calls are unknown",
+            )
+        )
+    if unsized:
+        warnings.append(
+            DataWarning(
+                code="TRC004",
+                severity=Severity.NOTE,
+                count=unsized,
+                message=f"the size and group of {unsized} NCCL calls were not exported",
+                effect="they are unknown; where NCCL is 2.16 or newer, export the report again with "
+                "`nsys export -t sqlite --include-json=true`",
             )
         )
     if ambiguous:
