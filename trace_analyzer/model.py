@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from trace_analyzer.bench_facts import BenchResult
 from trace_analyzer.nccl_facts import FlightRecording, NcclLog
 from trace_analyzer.tables import (
     Collectives,
@@ -175,6 +176,7 @@ class Run:
     sidecars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # role → paths
     nccl_logs: tuple[NcclLog, ...] = ()  # one a process, by rank
     flight: tuple[FlightRecording, ...] = ()  # by rank
+    bench: tuple[BenchResult, ...] = ()
     cross_check: tuple[Rank, ...] = ()
     command: str = ""
     started: str = ""  # ISO 8601 UTC, from the recording; "" where unknown

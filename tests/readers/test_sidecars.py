@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_used_is_a_warning(
 
 def test_a_missing_file_is_a_warning(tmp_path: Path) -> None:
     found = read(tmp_path, "steps_rank0.jsonl", "env_rank0.json", "nccl_7.log")
-    assert [item.code for item in found.warnings] == ["TRC009", "TRC009"]
+    assert [item.code for item in found.warnings] == ["TRC009", "TRC009", "TRC009"]
 
 
 def test_environment_by_allow_list(tmp_path: Path) -> None:

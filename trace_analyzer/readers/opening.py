@@ -228,6 +228,7 @@ def _assembled(
         sidecars=sidecars.paths,
         nccl_logs=with_ranks(sidecars.nccl_logs, numbered.ranks, world_size),
         flight=tuple(sidecars.flight),
+        bench=tuple(sidecars.bench),
         cross_check=others,
         command=manifest.command if manifest else "",
         started=started(manifest, numbered.ranks),

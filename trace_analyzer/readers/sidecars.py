@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from trace_analyzer.allowlist import allowed, shown_value
+from trace_analyzer.bench_facts import BenchResult
 from trace_analyzer.bundle import Role, read_json_object
 from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.model import DataWarning, Severity, UnprofiledSteps
@@ -38,6 +39,7 @@ class Sidecars:
     environment: dict[int, dict[str, str]] = field(default_factory=dict)
     nccl_logs: list[NcclLog] = field(default_factory=list)
     flight: list[FlightRecording] = field(default_factory=list)
+    bench: list[BenchResult] = field(default_factory=list)
     paths: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role → real paths
     warnings: list[DataWarning] = field(default_factory=list)
 
@@ -69,13 +71,14 @@ def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
                 _read_nccl_log(file, found)
             elif file.role is Role.FLIGHT_RECORDER:
                 _read_flight(file, found)
+            elif file.role is Role.BENCH:
+                _read_bench(file, found)
         except UnreadableInputError as error:
             found.warnings.append(
                 DataWarning(
                     code="TRC009",
                     message=f"{file.name}: {error.problem}",
-                    effect=f"left out: the {file.role.value} file of "
-                    + ("one process" if file.rank is None else f"rank {file.rank}"),
+                    effect=f"left out: the {file.role.value} file {_whose(file)}",
                     ranks=() if file.rank is None else (file.rank,),
                 )
             )
@@ -207,6 +210,20 @@ def _read_flight(file: SidecarFile, found: Sidecars) -> None:
     if recording.malformed:
         message = "these entries, or parts of them, are missing"
         found.warnings.append(_left_out(file, recording.malformed, "value", message))
+
+
+def _read_bench(file: SidecarFile, found: Sidecars) -> None:
+    from trace_analyzer.readers import bench_results
+
+    result = bench_results.read(file.path, display=file.name)
+    if result is not None:
+        found.bench.append(result)
+
+
+def _whose(file: SidecarFile) -> str:
+    if file.rank is not None:
+        return f"of rank {file.rank}"
+    return f"of process {file.pid}" if file.pid is not None else file.name
 
 
 def _texts(value: object) -> Mapping[str, str]:
