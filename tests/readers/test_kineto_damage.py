@@ -352,6 +352,8 @@ def test_deep_nesting_is_no_traceback(tmp_path: Path) -> None:
         (b'{"traceEvents": [', "ends before its first complete event"),
         (b'{"traceEvents": [{"ph": "X", "na', "ends before its first complete event"),
         (b'[{"ph": "M", "name": "process_name"}]', "none of its 1 events"),
+        (b'[{"ph": "X", "cat": "kernel", "ts": "now"}]', "none of its events can be used"),
+        (b"[1, 2, 3]", "none of its events can be used"),
     ],
 )
 def test_nothing_to_read_is_one_clear_line(content: bytes, problem: str, tmp_path: Path) -> None:

@@ -166,6 +166,8 @@ def _why_empty(document: Document, columns: EventColumns) -> str:
     left_out = sum(columns.left_out.values())
     if left_out:
         return f"none of its {left_out} events is an operation, a call or a host range"
+    if columns.shared.anomalies.counts:
+        return "none of its events can be used: their times or their text are damaged"
     return "the list of traceEvents is empty: nothing was recorded"
 
 

@@ -129,7 +129,9 @@ class Clock:
     def places(self, tokens: bytes) -> int:
         """Return the decimals that make up a nanosecond: 3, or 0 where stamps are nanoseconds."""
         if self.decimals is None:
-            first = [_number(token) for token in tokens.split(b" ", _SAMPLED_TOKENS)[:-1]]
+            first = [
+                _number(token) for token in tokens.split(b" ", _SAMPLED_TOKENS)[:_SAMPLED_TOKENS]
+            ]
             first = [value for value in first if value > 0]
             if not first:
                 return kineto_time.US_DECIMALS

@@ -210,7 +210,7 @@ def _call(given: Details) -> CollectiveRow | None:
     return CollectiveRow(
         operation=operation,
         group="" if given.group_name is None else str(given.group_name),
-        description=given.group_description or "",
+        description=group_description(given.group_description),
         group_id=given.group_id,
         group_size=given.group_size,
         ranks=group_ranks(given.group_ranks, given.group_size),
@@ -232,12 +232,16 @@ def _message_bytes(row: CollectiveRow) -> int:
     return message_bytes(row.operation, row.in_elements, row.out_elements, size, row.group_size)
 
 
+def group_description(written: object) -> str:
+    """Return a group's description, "" for the word that torch writes for none."""
+    text = "" if written is None else str(written)
+    return "" if text == "undefined" else text
+
+
 def _completed(group: ProcessGroup | None, name: str, row: CollectiveRow) -> ProcessGroup:
     size = row.group_size if row.group_size > 0 else None
     if group is None:
         return ProcessGroup(name=name, description=row.description, size=size, ranks=row.ranks)
-    if (group.description and group.size is not None and group.ranks) or group.ranks == row.ranks:
-        return group
     return ProcessGroup(
         name=name,
         description=group.description or row.description,

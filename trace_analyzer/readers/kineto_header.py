@@ -10,6 +10,7 @@ import msgspec
 
 from trace_analyzer.model import Capture, Device, ProcessGroup
 from trace_analyzer.readers.kineto_anomalies import Anomalies
+from trace_analyzer.readers.kineto_collectives import group_description
 from trace_analyzer.readers.kineto_json import DECODE_ERRORS
 from trace_analyzer.readers.kineto_repair import mend
 from trace_analyzer.readers.kineto_values import whole
@@ -143,10 +144,9 @@ def _group(given: dict[str, Any]) -> ProcessGroup:
     ranks = [_natural(rank) for rank in _sequence(given.get("ranks"))]
     size = _natural(given.get("pg_size"))
     known = tuple(rank for rank in ranks if rank is not None)
-    description = str(given.get("pg_desc") or "")
     return ProcessGroup(
         name=str(given["pg_name"]),
-        description="" if description == "undefined" else description,
+        description=group_description(given.get("pg_desc")),
         backend=str(given.get("backend_config") or ""),
         size=size if size is not None else (len(known) or None),
         ranks=known if size is None or len(known) == size else (),
