@@ -114,6 +114,8 @@ class TorchCapture:
         problem = _incomplete(self._plain)
         if problem:
             self.notes.append(problem)
+            # Kineto's half-written file would keep the step times from being written, too.
+            self._plain.with_name(self._plain.name + ".tmp").unlink(missing_ok=True)
 
     def finish(self) -> None:
         if self._plain.exists():
