@@ -81,7 +81,7 @@ def make(run: Path, folder: Path) -> None:
         small = reduced(gzip.decompress(path.read_bytes()))
         packed = zstandard.ZstdCompressor(level=19).compress(small)
         (folder / path.with_suffix(".zst").name).write_bytes(packed)
-    for path in sorted(run.glob("meta_rank*.json")):
+    for path in sorted([*run.glob("meta_rank*.json"), *run.glob("nccl_*.log")]):
         shutil.copyfile(path, folder / path.name)
 
 
