@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 from trace_analyzer.errors import TraceAnalyzerError
 
 POLL_S = 0.05
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]:")
 
 
 class RanksError(TraceAnalyzerError):
@@ -100,5 +102,6 @@ def _wait(processes: list[subprocess.Popen[bytes]], folder: Path, timeout_s: flo
 
 
 def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    text = log.read_text(errors="replace")
+    lines = [_RANK_PREFIX.sub("", line).strip() for line in text.splitlines()]
     return next((line for line in reversed(lines) if line), "ended without a word")

@@ -59,7 +59,7 @@ SCALES: dict[tuple[str, str], Scale] = {
     ("gpt", "tiny"): Scale(
         batch=4,
         nominal_step_ms=10.0,
-        trace_kb_per_step=20.0,
+        trace_kb_per_step=110.0,
         gpt=GptShape(layers=2, width=32, heads=2, sequence=16, vocabulary=64),
     ),
     ("gpt", "small"): Scale(
@@ -77,7 +77,7 @@ SCALES: dict[tuple[str, str], Scale] = {
     ("conv", "tiny"): Scale(
         batch=4,
         nominal_step_ms=10.0,
-        trace_kb_per_step=20.0,
+        trace_kb_per_step=110.0,
         conv=ConvShape(stages=(1, 1), width=8, image=16, classes=10),
     ),
     ("conv", "small"): Scale(

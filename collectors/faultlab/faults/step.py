@@ -26,7 +26,7 @@ class CheckpointStall(Fault):
 
     def __init__(self, magnitude: float, seed: int = 0) -> None:
         super().__init__(magnitude, seed)
-        self._folder = tempfile.TemporaryDirectory(prefix="faultlab-")
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def edit(self, plan: StepPlan, trainer: Trainer) -> None:
         chosen, total = {}, 0
@@ -35,6 +35,7 @@ class CheckpointStall(Fault):
             if total + size <= self.magnitude * 1e6:
                 chosen[name] = parameter
                 total += size
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="faultlab-")
         target = Path(self._folder.name) / "checkpoint.pt"
 
         def save(trainer: Trainer) -> None:
@@ -44,7 +45,8 @@ class CheckpointStall(Fault):
         plan.after_step.append(save)
 
     def close(self) -> None:
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 class EvaluationSpike(Fault):
