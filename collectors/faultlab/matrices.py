@@ -12,6 +12,10 @@ SHARDED = Workload(model="gpt", size="small", parallel="fsdp")
 COMPILED = Workload(model="gpt", size="small", compiled=True)
 CONV = Workload(model="conv", size="small")
 CONV_LARGE = Workload(model="conv", size="large")
+ALONE = Workload(model="gpt", size="small", parallel="single")
+ALONE_LARGE = Workload(model="gpt", size="large", parallel="single")
+ALONE_COMPILED = Workload(model="gpt", size="small", parallel="single", compiled=True)
+ALONE_CONV = Workload(model="conv", size="small", parallel="single")
 BOTH = (KINETO, NSYS)
 
 
@@ -105,14 +109,54 @@ def _third() -> list[RunSpec]:
     return found
 
 
+def _single() -> list[RunSpec]:
+    """Return what one GPU can show: causes on the host, in memory and in computation."""
+    return [
+        *runs(ALONE_CONV, "healthy channels-first item-sync unfused-optimizer"),
+        *runs(ALONE, "healthy item-sync unfused-optimizer loader-in-process layout-copies", BOTH),
+        *runs(
+            ALONE,
+            "healthy@1 pageable-copy host-logging empty-cache tiny-micro-batches full-precision "
+            "elementwise-chain recomputation checked-clipping loader-too-few-workers "
+            "slow-transform sync-while-busy hidden-loader odd-vocabulary first-rank-pause "
+            "no-autocast-cache pin-in-step item-sync=4 item-sync+layout-copies",
+        ),
+        *runs(ALONE_COMPILED, "not-compiled graph-breaks"),
+    ]
+
+
+def _single_more() -> list[RunSpec]:
+    """Return the rest of what one GPU can show."""
+    return [
+        *runs(
+            ALONE,
+            "drift checkpoint-stall blocking-offload small-pageable-copies below-noise "
+            "unfused-optimizer=1 loader-in-process=0.5+elementwise-chain noisy-neighbour "
+            "evaluation-spike co-tenant anomaly-mode garbage-pause recompilation",
+        ),
+        *runs(ALONE, "launch-blocking", BOTH),
+        *runs(ALONE_CONV, "hidden-loader loader-in-process varied-images"),
+        *runs(ALONE_COMPILED, "healthy unfused-optimizer"),
+        *runs(ALONE_LARGE, "healthy host-logging full-precision hidden-pageable-copy"),
+    ]
+
+
 def _full() -> list[RunSpec]:
     """Return all of them, each once; a run that wants nsys in one place wants it."""
     merged: dict[str, RunSpec] = {}
-    for spec in [*_first(), *_second(), *_third()]:
+    for spec in [*_first(), *_second(), *_single(), *_single_more(), *_third()]:
         known = merged.get(spec.key)
         if known is None or len(spec.recorders) > len(known.recorders):
             merged[spec.key] = spec
     return list(merged.values())
 
 
-MATRICES = {"tiny": _tiny, "first": _first, "second": _second, "third": _third, "full": _full}
+MATRICES = {
+    "tiny": _tiny,
+    "first": _first,
+    "second": _second,
+    "third": _third,
+    "single": _single,
+    "single-more": _single_more,
+    "full": _full,
+}

@@ -54,7 +54,7 @@ class RunSpec:
 
     @property
     def active_steps(self) -> int:
-        """How many steps are profiled: as many as 900 KB for two ranks hold.
+        """How many steps are profiled: as many as 900 KB for all ranks hold.
 
         An eager step of the small GPT writes some 5,000 events a rank, at 14 compressed bytes
         each: five steps fit. What repeats after some steps is seen twice at least.
@@ -66,7 +66,8 @@ class RunSpec:
             size_kb *= SHARDED_FACTOR
         if self.record_shapes:
             size_kb *= SHAPES_FACTOR
-        fitting = int(TRACE_KB_A_RUN / 2 / size_kb)
+        traces = 1 if self.workload.parallel == "single" else 2
+        fitting = int(TRACE_KB_A_RUN / traces / size_kb)
         steps = max(MIN_ACTIVE_STEPS, min(MAX_ACTIVE_STEPS, fitting))
         return max(steps, *(2 * dose.kind.period for dose in self.doses))
 
