@@ -14,7 +14,7 @@ import click
 from trace_analyzer.collectors.faultlab.matrices import MATRICES, matrix
 from trace_analyzer.collectors.faultlab.nsys import Nsys
 from trace_analyzer.collectors.faultlab.occasion import Occasion, State
-from trace_analyzer.collectors.faultlab.session import Protocol
+from trace_analyzer.collectors.faultlab.timing import Protocol
 
 ANY_PATH = click.Path(path_type=Path)
 

@@ -22,7 +22,7 @@ class Background:
         self._log = log.open("ab")
         self._waiting: list[Sequence[str]] = []
         self._running: list[tuple[Sequence[str], subprocess.Popen[bytes]]] = []
-        self._at_once = max(2, len(os.sched_getaffinity(0)) * 3 // 4)
+        self.at_once = max(2, len(os.sched_getaffinity(0)) * 3 // 4)
         self._paused = True
 
     def add(self, *arguments: str) -> None:
@@ -48,7 +48,7 @@ class Background:
                 self._running.remove(entry)
                 if code:
                     self.failures.append(f"{' '.join(entry[0])}: exit {code}")
-        while self._waiting and len(self._running) < self._at_once and not self._paused:
+        while self._waiting and len(self._running) < self.at_once and not self._paused:
             arguments = self._waiting.pop(0)
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-m", "trace_analyzer.collectors.faultlab", *arguments],

@@ -33,6 +33,9 @@ class Fault:
     where: ClassVar[str] = EVERYWHERE
     comes_and_goes: ClassVar[bool] = False  # the step time is then a mean, not a median
     period: ClassVar[int] = 1  # steps after which it repeats
+    # Whether it takes hold within three steps, so that short blocks of healthy and faulty steps
+    # can alternate; otherwise longer segments do.
+    quick: ClassVar[bool] = True
 
     def __init_subclass__(cls, **extra: Any) -> None:  # noqa: ANN401
         super().__init_subclass__(**extra)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,24 @@ def timed_steps(
         host_ms=[(hosts[index + 1] - hosts[index]) / 1e6 for index in steps],
         start_unix_ns=started[settle:],
     )
+
+
+def alternating_steps(
+    states: Sequence[tuple[Trainer, StepPlan]], *, pairs: int, steps: int, settle: int
+) -> list[list[StepTimes]]:
+    """Train short blocks of the states in turn; return the times by state and pair.
+
+    Every block begins with an empty queue and `settle` steps that are not in the times: with what
+    another state had queued, a host that is too slow would not be seen for many steps. Blocks
+    that lie within a second of each other see the same machine, however it drifts.
+    """
+    found: list[list[StepTimes]] = [[] for _ in states]
+    for _ in range(pairs):
+        for (trainer, plan), times in zip(states, found, strict=True):
+            trainer.apply_model_settings(plan)
+            trainer.world.meet()
+            times.append(timed_steps(trainer, plan, steps, settle=settle))
+    return found
 
 
 def profiled_steps(

@@ -16,12 +16,14 @@ from trace_analyzer.collectors.faultlab.groups import GroupKey, Groups
 from trace_analyzer.collectors.faultlab.matrix import KINETO, LABEL_ONLY, NSYS, RunSpec
 from trace_analyzer.collectors.faultlab.nsys import Nsys, reports
 from trace_analyzer.collectors.faultlab.pack import pack
+from trace_analyzer.collectors.faultlab.programs import Programs, faulty_group
 from trace_analyzer.collectors.faultlab.runfiles import LABEL_NAME, write_bundle_manifest
-from trace_analyzer.collectors.faultlab.session import Measured, Protocol, Session, faulty_group
+from trace_analyzer.collectors.faultlab.session import Session
+from trace_analyzer.collectors.faultlab.timing import Measured, Protocol
 from trace_analyzer.collectors.faultlab.workload import Workload
 
 PACKING_S = 15.0  # kept back for exports, pruning and packing
-PACKING_S_A_RUN = 0.4
+PRUNING_S = 8.0  # a trace
 OPENING_S = 6.0  # a group: CUDA, NCCL, building, warming up
 ATTEMPTS = 2
 
@@ -132,15 +134,17 @@ class Occasion:
         return self.budget_s - self._packing_s() - (time.monotonic() - self._began)
 
     def _packing_s(self) -> float:
-        return PACKING_S + PACKING_S_A_RUN * len(self._folders)
+        return PACKING_S + PRUNING_S * 2 * len(self._folders) / self._background.at_once
 
     def _timing_s(self, spec: RunSpec, session: Session) -> float:
         nominal_s = spec.workload.scale.nominal_step_ms / 1e3
         protocol = self.protocol
         steps = 2 * protocol.pairs * (protocol.segment_steps + protocol.settle_steps)
+        if all(dose.kind.quick for dose in spec.doses):
+            steps = 2 * protocol.block_pairs * (protocol.block_steps + protocol.block_settle_steps)
         key = faulty_group(spec)
-        opening = OPENING_S * len({key, GroupKey(workload=spec.workload)} - session.used)
-        return 1.6 * steps * nominal_s + opening + 1.5
+        opening = OPENING_S * len({key, GroupKey(workload=spec.workload)} - session.programs.used)
+        return 1.5 * steps * nominal_s + opening + 1.0
 
     def _recording_s(self, spec: RunSpec) -> float:
         steps = 3 * spec.active_steps + 2 * self.protocol.settle_steps
@@ -148,8 +152,7 @@ class Occasion:
 
     def _record_workload(self, workload: Workload, specs: Sequence[RunSpec]) -> None:
         session = Session(
-            workload=workload,
-            groups=self._groups,
+            programs=Programs(workload=workload, groups=self._groups),
             protocol=self.protocol,
             background=self._background,
             work=self.work,
@@ -171,7 +174,7 @@ class Occasion:
                 self._profile_run(session, result)
         for key in self._nsys_groups([result.spec for result in measured]):
             self._capture(session, key, measured)
-        session.close()
+        session.programs.close()
         # The next groups open and build now; that is when the traces may be worked on.
         self._background.resume()
 

@@ -23,6 +23,7 @@ from torch import distributed
 from trace_analyzer.allowlist import allowed
 from trace_analyzer.collectors.faultlab.fault import Dose, Fault
 from trace_analyzer.collectors.faultlab.measure import (
+    alternating_steps,
     captured_steps,
     profiled_steps,
     timed_steps,
@@ -51,6 +52,7 @@ class Worker:
             "drop": self._drop,
             "faults": self._choose,
             "steps": self._steps,
+            "alternate": self._alternate,
             "profile": self._profile,
             "capture": self._capture,
             "describe": self._describe,
@@ -116,6 +118,21 @@ class Worker:
         with self._state(trainer, faulty=faulty) as plan:
             timed = timed_steps(trainer, plan, command["steps"], settle=command["settle"])
         return timed.document()
+
+    def _alternate(self, command: Command) -> Answer:
+        """Time short blocks of healthy and faulty steps in turn; return times by pair."""
+        healthy, faulty = (self._trainers[key] for key in command["keys"])
+        states = (
+            (healthy, self._plan(healthy, faulty=False)),
+            (faulty, self._plan(faulty, faulty=True)),
+        )
+        times = alternating_steps(
+            states, pairs=command["pairs"], steps=command["steps"], settle=command["settle"]
+        )
+        return {
+            state: [part.document() for part in parts]
+            for state, parts in zip(("healthy", "faulty"), times, strict=True)
+        }
 
     def _profile(self, command: Command) -> Answer:
         trainer = self._trainers[command["key"]]

@@ -10,7 +10,7 @@ import pytest
 
 from trace_analyzer.collectors.faultlab.fault import Dose, all_faults
 from trace_analyzer.collectors.faultlab.group import Group, GroupError
-from trace_analyzer.collectors.faultlab.session import program_key
+from trace_analyzer.collectors.faultlab.programs import program_key
 from trace_analyzer.collectors.faultlab.workload import BuildOptions, Workload
 
 pytestmark = pytest.mark.torch

@@ -10,7 +10,7 @@ from trace_analyzer.collectors.faultlab.fault import Dose, all_faults
 from trace_analyzer.collectors.faultlab.matrices import MATRICES, matrix
 from trace_analyzer.collectors.faultlab.matrix import KINETO, NSYS, RunSpec, runs
 from trace_analyzer.collectors.faultlab.occasion import State
-from trace_analyzer.collectors.faultlab.session import built_options, faulty_group
+from trace_analyzer.collectors.faultlab.programs import built_options, faulty_group
 from trace_analyzer.collectors.faultlab.workload import BuildOptions, Workload
 
 pytestmark = pytest.mark.torch

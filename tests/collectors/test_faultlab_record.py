@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from trace_analyzer.bundle import Role, read_manifest
 from trace_analyzer.collectors.faultlab.matrix import runs
 from trace_analyzer.collectors.faultlab.occasion import Occasion, State
-from trace_analyzer.collectors.faultlab.session import Protocol
+from trace_analyzer.collectors.faultlab.timing import Protocol
 from trace_analyzer.collectors.faultlab.workload import Workload
 
 pytestmark = pytest.mark.torch
@@ -25,7 +25,14 @@ TINY = Workload(model="gpt", size="tiny")
 
 def occasion(folder: Path, words: str, lines: list[str]) -> Occasion:
     protocol = Protocol(
-        segment_steps=3, settle_steps=1, warmup_steps=1, first_warmup_steps=2, pairs=2, max_pairs=2
+        block_steps=3,
+        block_settle_steps=1,
+        block_pairs=2,
+        max_block_pairs=2,
+        segment_steps=3,
+        settle_steps=1,
+        pairs=2,
+        max_pairs=2,
     )
     return Occasion(
         specs=runs(TINY, words),
@@ -98,14 +105,14 @@ def test_a_run_that_fails_is_noted_and_loses_no_other(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     lines: list[str] = []
     broken = occasion(tmp_path, "full-precision=-1 healthy", lines)
-    broken.protocol = replace(broken.protocol, pairs=1, max_pairs=1)
     broken.specs = [replace(broken.specs[0], recorders=("kineto",)), broken.specs[1]]
     monkeypatch.setattr(
-        "trace_analyzer.collectors.faultlab.session._doses",
-        lambda spec: [
-            {"fault": "no-such-fault" if dose.magnitude < 0 else dose.fault, "magnitude": 1.0}
-            for dose in spec.doses
-        ],
+        "trace_analyzer.collectors.faultlab.programs.asdict",
+        lambda value: (
+            {"fault": "no-such-fault", "magnitude": 1.0}
+            if getattr(value, "magnitude", 0) < 0
+            else asdict(value)
+        ),
     )
     assert len(broken.run()) == 1
     state = State.load(tmp_path / "state.json")

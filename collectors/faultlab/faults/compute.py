@@ -131,6 +131,7 @@ class VariedImages(Fault):
     """cuDNN benchmarks its kernels anew for every image size. Healthy: the same sizes, without."""
 
     name = "varied-images"
+    quick = False
     causes = ("C6",)
     magnitudes = (3.0, 2.0)
     unit = "steps between sizes"
@@ -188,6 +189,7 @@ class CoTenant(Fault):
     """Another process computes on the last rank's GPU for a part of the time."""
 
     name = "co-tenant"
+    quick = False
     causes = ("C9", "C8", "N12-device")
     magnitudes = (0.5, 0.25, 0.75)
     unit = "of the time"

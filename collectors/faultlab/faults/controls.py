@@ -27,6 +27,7 @@ class HiddenLoader(Fault):
     """Workers need half a step for a batch; prefetching hides it."""
 
     name = "hidden-loader"
+    quick = False
     magnitudes = (0.5, 0.9)
     unit = "of a nominal step"
     needs = CUDA

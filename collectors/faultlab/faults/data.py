@@ -38,6 +38,7 @@ class LoaderTooFewWorkers(Fault):
     """One worker needs longer for a batch than a step takes."""
 
     name = "loader-too-few-workers"
+    quick = False
     causes = ("D2",)
     magnitudes = (1.5, 1.25, 2.0)
     unit = STEPS
@@ -172,6 +173,7 @@ class ColdStorage(Fault):
     """The only worker reads every batch from a disk whose cache is cold."""
 
     name = "cold-storage"
+    quick = False
     causes = ("D8", "D2")
     magnitudes = (32.0, 16.0, 64.0)
     unit = "MB a step"

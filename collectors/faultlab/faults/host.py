@@ -59,6 +59,7 @@ class GarbagePause(Fault):
     """Full garbage collections over many objects, at random steps of each rank."""
 
     name = "garbage-pause"
+    quick = False
     causes = ("L4",)
     magnitudes = (1.0, 0.5, 2.0)
     unit = "million objects"
@@ -96,6 +97,7 @@ class FirstRankPause(Fault):
     """Rank 0 does extra work on the host (logging, say) every third step."""
 
     name = "first-rank-pause"
+    quick = False
     causes = ("L7",)
     magnitudes = (2.0, 1.0, 4.0)
     unit = "nominal steps"
@@ -183,6 +185,7 @@ class FewCores(_Cores):
     """All threads of all ranks share the same core (or few)."""
 
     name = "few-cores"
+    quick = False
     causes = ("L5",)
     magnitudes = (1.0, 2.0)
     unit = "cores"
@@ -198,6 +201,7 @@ class NoisyNeighbour(_Cores):
     """The last rank has one core and shares it with busy processes."""
 
     name = "noisy-neighbour"
+    quick = False
     causes = ("L5", "L6", "N12-host")
     magnitudes = (2.0, 1.0, 4.0)
     unit = "busy processes"
@@ -253,6 +257,7 @@ class Recompilation(Fault):
     """A compiled function meets a new shape every few steps and is compiled again."""
 
     name = "recompilation"
+    quick = False
     causes = ("L11",)
     magnitudes = (3.0, 2.0)
     unit = "steps between shapes"

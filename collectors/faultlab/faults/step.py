@@ -17,6 +17,7 @@ class CheckpointStall(Fault):
     """Rank 0 saves parameters every third step while training waits."""
 
     name = "checkpoint-stall"
+    quick = False
     causes = ("S2",)
     magnitudes = (100.0, 40.0, 300.0)
     unit = "MB"
@@ -53,6 +54,7 @@ class EvaluationSpike(Fault):
     """Every third step is followed by forward passes of an evaluation."""
 
     name = "evaluation-spike"
+    quick = False
     causes = ("S3",)
     magnitudes = (4.0, 2.0, 8.0)
     unit = "passes"
@@ -78,6 +80,7 @@ class Drift(Fault):
     """In the second half of the run every step computes more, on all ranks."""
 
     name = "drift"
+    quick = False
     causes = ("S4",)
     magnitudes = (0.3, 0.15, 0.6)
     unit = "of a nominal step"
