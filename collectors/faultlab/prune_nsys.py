@@ -22,6 +22,12 @@ _STRING_COLUMNS = frozenset(
     {"nameId", "textId", "jsonTextId", "shortName", "demangledName", "mangledName"}
 )
 _PID_OF_THREAD = "(({column} >> 24) & 16777215)"
+_SETTINGS = (
+    ("META_DATA_CAPTURE", "value"),
+    ("META_DATA_EXPORT", "value"),
+    ("TARGET_INFO_SYSTEM_ENV", "value"),
+    ("DIAGNOSTIC_EVENT", "text"),
+)
 _PRIVATE_ENVIRONMENT = re.compile(r"user|host|home|folder|dir|path|ip|mac", re.IGNORECASE)
 
 
@@ -89,29 +95,27 @@ def _keep_used_strings(connection: sqlite3.Connection, tables: list[str]) -> Non
 
 
 def _blank_settings(connection: sqlite3.Connection, tables: list[str]) -> None:
-    if "META_DATA_CAPTURE" in tables:
-        rows = connection.execute("SELECT rowid, name, value FROM META_DATA_CAPTURE").fetchall()
-        for row, name, value in rows:
-            connection.execute(
-                "UPDATE META_DATA_CAPTURE SET value = ? WHERE rowid = ?",
-                (_shown_setting(str(name), str(value)), row),
-            )
-    if "TARGET_INFO_SYSTEM_ENV" in tables:
-        rows = connection.execute(
-            "SELECT rowid, name, value FROM TARGET_INFO_SYSTEM_ENV"
-        ).fetchall()
-        for row, name, value in rows:
-            private = _PRIVATE_ENVIRONMENT.search(str(name)) is not None
-            shown = "" if private else shown_value(str(value))
-            connection.execute(
-                "UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE rowid = ?", (shown, row)
-            )
+    """Cut paths to their last part, and empty what is not for others, in tables of settings."""
+    for table, column in _SETTINGS:
+        if table not in tables:
+            continue
+        named = "name" in _columns(connection, table)
+        name = "name" if named else "''"
+        rows = connection.execute(f'SELECT rowid, {name}, "{column}" FROM {table}').fetchall()  # noqa: S608
+        for row, label, value in rows:
+            if isinstance(value, str):
+                connection.execute(
+                    f'UPDATE {table} SET "{column}" = ? WHERE rowid = ?',  # noqa: S608
+                    (_shown_setting(table, str(label), value), row),
+                )
 
 
-def _shown_setting(name: str, value: str) -> str:
+def _shown_setting(table: str, name: str, value: str) -> str:
     if name.endswith("ENVIRONMENT_VARIABLE"):
         variable, _, content = value.partition("=")
         return f"{variable}={shown_value(content)}" if is_allowed(variable) else ""
     if name.endswith(("USER_NAME", "WORKING_DIR", "DEVICE_DISPLAY_NAME")):
+        return ""
+    if table == "TARGET_INFO_SYSTEM_ENV" and _PRIVATE_ENVIRONMENT.search(name):
         return ""
     return shown_value(value)

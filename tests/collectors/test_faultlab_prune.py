@@ -102,6 +102,8 @@ def nsys_export(path: Path) -> None:
                 ('PROCESS_0:ENVIRONMENT_VARIABLE', 'MY_TOKEN=hunter2'),
                 ('PROCESS_0:USER_NAME', 'me'), ('CUDA_TRACE', 'on');
             create table TARGET_INFO_SYSTEM_ENV (name text, value text);
+            create table DIAGNOSTIC_EVENT (timestamp integer, text text);
+            insert into DIAGNOSTIC_EVENT values (1, 'see /home/me/out.log for output');
             insert into TARGET_INFO_SYSTEM_ENV values ('Hostname', 'box'), ('CpuCores', '32');
             """
         )
@@ -126,6 +128,9 @@ def test_nsys_keeps_gpu_work_and_drops_what_is_private(tmp_path: Path) -> None:
         assert settings == ["NCCL_PROTO=LL", "", "", "on"]
         system = dict(export.execute("select name, value from TARGET_INFO_SYSTEM_ENV").fetchall())
         assert system == {"Hostname": "", "CpuCores": "32"}
+        assert export.execute("select text from DIAGNOSTIC_EVENT").fetchall() == [
+            ("see out.log for output",)
+        ]
         assert export.execute("select count(*) from ThreadNames").fetchone() == (1,)
     assert b"hunter2" not in (tmp_path / "out.sqlite").read_bytes()
 
