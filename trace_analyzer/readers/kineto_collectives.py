@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -76,8 +76,7 @@ _TYPE_BYTES: Final[dict[str, int]] = {
 _RANK_LIST = re.compile(r"-?\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveRow:
+class CollectiveRow(NamedTuple):
     """One communication call; NA and "" where the file does not tell."""
 
     operation: str
@@ -96,6 +95,7 @@ class CollectiveRow:
     is_async: int
 
 
+@lru_cache(maxsize=1024)
 def operation_name(recorded: str) -> str:
     """Return the model's name of a communication call: `_allgather_base` → `allgather`.
 
@@ -131,8 +131,11 @@ def group_ranks(written: str | list[int] | None, size: int) -> tuple[int, ...]:
     """
     if written is None:
         return ()
-    if isinstance(written, list):
-        return tuple(written)
+    return tuple(written) if isinstance(written, list) else _written_ranks(written, size)
+
+
+@lru_cache(maxsize=1024)
+def _written_ranks(written: str, size: int) -> tuple[int, ...]:
     ranks = tuple(int(rank) for rank in _RANK_LIST.findall(written.partition("...")[0]))
     if "..." not in written:
         return ranks

@@ -86,12 +86,13 @@ class GpuColumns:
         )
         self.collective.extend(
             [
-                NA_INT32
-                if given.collective is None
-                else self._shared.collectives.row(details.of(given))
-                for given in args
+                NA_INT32 if event.args.collective is None else self._row(event, details)
+                for event in events
             ]
         )
+
+    def _row(self, event: Complete, details: LazyDetails) -> int:
+        return self._shared.collectives.row(details.of(event))
 
     def _places(self, events: list[Complete], args: list[Args]) -> None:
         """Append device, context and stream, from the process and thread where they lack."""
@@ -172,9 +173,9 @@ class HostColumns:
             rows = self._shared.collectives
             base = len(self.category)
             self.collective_events += [
-                (base + at, rows.row(details.of(given)))
-                for at, (code, given) in enumerate(zip(codes, args, strict=True))
-                if code == self._comms and given.collective is not None
+                (base + at, rows.row(details.of(event)))
+                for at, (code, event) in enumerate(zip(codes, events, strict=True))
+                if code == self._comms and event.args.collective is not None
             ]
         self.category += categories
 
@@ -186,11 +187,11 @@ class LazyDetails:
         self._text = text
         self._calls: CallDetails | None = None
 
-    def of(self, args: Args) -> Details:
-        """Return the details of an event."""
+    def of(self, event: Complete) -> Details:
+        """Return the details of an event; to be asked once an event, in their order."""
         if self._calls is None:
             self._calls = CallDetails(self._text)
-        return self._calls.of(args)
+        return self._calls.of(event)
 
 
 class EventColumns:

@@ -1,23 +1,22 @@
 """The arguments that only a few events have, decoded a second time from the text of a batch.
 
 Events that communicate carry a dozen arguments more than others. Were these fields of every
-event, all events would pay for them; here only the objects around the telling key are decoded.
+event, all events would pay for them; here only the arguments of those few are decoded again.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections import Counter, defaultdict
 from typing import Final
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
-from trace_analyzer.readers.kineto_events import Args, Details
+from trace_analyzer.readers.kineto_events import Args, Complete, Details
 from trace_analyzer.readers.kineto_json import DECODE_ERRORS
 from trace_analyzer.readers.kineto_repair import loose_details
 
-_KEY: Final = b'"Collective name"'
 _ARGS_KEY: Final = b'"args"'
 _NESTED_OBJECTS: Final = 4  # closing braces to try; arguments are seldom nested
 
@@ -48,43 +47,50 @@ class CallDetails:
 
     def __init__(self, text: bytes) -> None:
         self._text = text
-        self._found: dict[_Call, deque[Details]] = _by_call(_around_key(text))
-        self._complete = False
+        self._address = _address(text)
+        self._asked: Counter[_Call] = Counter()
+        self._all: dict[_Call, list[Details]] | None = None
 
-    def of(self, args: Args) -> Details:
+    def of(self, event: Complete) -> Details:
         """Return the details of an event; to be asked once an event, in their order."""
-        call = (args.external_id, args.correlation, args.collective)
-        if not self._found[call] and not self._complete:
-            self._found = _by_call(details for _, details in all_details(self._text))
-            self._complete = True
-        waiting = self._found[call]
-        return waiting.popleft() if waiting else Details(collective=args.collective)
+        call = _call(event.args)
+        self._asked[call] += 1
+        details = self._behind(event)
+        if details is not None and _call(details) == call:
+            return details
+        if self._all is None:
+            self._all = defaultdict(list)
+            for _, given in all_details(self._text):
+                self._all[_call(given)].append(given)
+        alike = self._all[call]
+        place = self._asked[call] - 1
+        return alike[place] if place < len(alike) else Details(collective=event.args.collective)
 
+    def _behind(self, event: Complete) -> Details | None:
+        """Decode the arguments that stand behind the event's time stamp, where writers put them.
 
-def _by_call(found: Iterable[Details]) -> dict[_Call, deque[Details]]:
-    calls: dict[_Call, deque[Details]] = defaultdict(deque)
-    for details in found:
-        if details.collective is not None:
-            calls[details.external_id, details.correlation, details.collective].append(details)
-    return calls
-
-
-def _around_key(text: bytes) -> list[Details]:
-    """Return the details in the objects that hold the key; what is unusual is passed over."""
-    found: list[Details] = []
-    view = memoryview(text)
-    at = text.find(_KEY)
-    while at >= 0:
-        start = text.find(b"{", text.rfind(_ARGS_KEY, 0, at))
-        end = at
+        The time stamp is a view into the text, so that its address tells where the event is.
+        """
+        at = _address(event.ts) - self._address
+        if not 0 <= at < len(self._text):
+            return None
+        start = self._text.find(b"{", self._text.find(_ARGS_KEY, at))
+        end = start
         for _ in range(_NESTED_OBJECTS):  # the object ends where it can be decoded
-            end = text.find(b"}", end) + 1
-            if end == 0 or not 0 <= start < at:
-                return found
+            end = self._text.find(b"}", end) + 1
+            if end == 0:
+                return None
             try:
-                found.append(_details.decode(view[start:end]))
+                return _details.decode(memoryview(self._text)[start:end])
             except DECODE_ERRORS:
                 continue
-            break
-        at = text.find(_KEY, end)
-    return found
+        return None
+
+
+def _address(view: bytes | msgspec.Raw) -> int:
+    address: int = np.frombuffer(view, dtype=np.uint8).__array_interface__["data"][0]
+    return address
+
+
+def _call(args: Args | Details) -> _Call:
+    return args.external_id, args.correlation, args.collective

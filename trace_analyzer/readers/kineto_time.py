@@ -11,6 +11,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from trace_analyzer.schema import NA_INT64, BoolArray, Int64Array
 
@@ -18,7 +19,10 @@ US_DECIMALS = 3  # a microsecond has this many decimals of nanoseconds
 _MAX_DIGITS = 18  # any integer of so many digits fits int64
 _INT64_MAX = int(np.iinfo(np.int64).max)
 _SPACE, _DOT, _ZERO = 32, 46, 48
+_Letters = npt.NDArray[np.uint8]
+
 _POWERS = np.array([10**power for power in range(US_DECIMALS + 1)], dtype=np.int64)
+_LARGEST = _INT64_MAX // _POWERS  # that can be multiplied by a power
 
 
 class Times(NamedTuple):
@@ -38,13 +42,20 @@ def nanoseconds(tokens: bytes, count: int, decimals: int = US_DECIMALS) -> Times
     if count == 0:
         return Times(np.empty(0, dtype=np.int64), 0)
     letters = np.frombuffer(tokens + b" ", dtype=np.uint8)
+    ns = _same_layout(letters, count, decimals)
+    if ns is not None:
+        return Times(ns, 0)
     stops = np.flatnonzero(letters == _SPACE)
     if len(stops) != count:
         raise ValueError(f"{len(stops)} tokens, not {count}")
     places, odd = _layout(letters, stops, decimals)
     if odd.any():
-        return _with_odd(tokens, places, odd, decimals)
-    return Times(_integers(tokens) * _POWERS[decimals - places], 0)
+        return _with_odd(tokens, odd, decimals)
+    values = _integers(tokens)
+    large = values > _LARGEST[decimals - places]
+    if large.any():
+        return _with_odd(tokens, large, decimals)
+    return Times(values * _POWERS[decimals - places], 0)
 
 
 def exact_ns(token: str, decimals: int = US_DECIMALS) -> int | None:
@@ -59,9 +70,36 @@ def exact_ns(token: str, decimals: int = US_DECIMALS) -> int | None:
     return scaled if abs(scaled) <= _INT64_MAX else None
 
 
-def _layout(
-    letters: np.ndarray[tuple[int], np.dtype[np.uint8]], stops: Int64Array, decimals: int
-) -> tuple[Int64Array, BoolArray]:
+def _same_layout(letters: _Letters, count: int, decimals: int) -> Int64Array | None:
+    """Convert tokens of equal length with the point in the same place; None if they are not that.
+
+    `letters` are the tokens with a space behind each.
+    """
+    width, rest = divmod(len(letters), count)
+    if rest or not 1 < width <= _MAX_DIGITS + 1:
+        return None
+    table = letters.reshape(count, width)
+    points = np.flatnonzero(table[0, :-1] == _DOT)
+    point = int(points[0]) if len(points) else width - 1
+    places = max(width - 2 - point, 0)
+    if places > decimals or (table[:, -1] != _SPACE).any():
+        return None
+    if len(points) and (table[:, point] != _DOT).any():
+        return None
+    values = np.zeros(count, dtype=np.int64)
+    for part in (table[:, :point], table[:, point + 1 : -1]):
+        digits = part - np.uint8(_ZERO)  # uint8 wraps, so letters below "0" are large
+        if (digits > 9).any():
+            return None
+        values *= 10 ** digits.shape[1]
+        values += digits.astype(np.int64) @ 10 ** np.arange(digits.shape[1] - 1, -1, -1)
+    if (values > _LARGEST[decimals - places]).any():
+        return None
+    values *= _POWERS[decimals - places]
+    return values
+
+
+def _layout(letters: _Letters, stops: Int64Array, decimals: int) -> tuple[Int64Array, BoolArray]:
     """Return the decimal places of every token, and which tokens need the slow way."""
     count = len(stops)
     lengths = np.diff(stops, prepend=-1) - 1
@@ -76,17 +114,18 @@ def _layout(
         odd[np.searchsorted(stops, other)] = True
     if len(owner) > 1 and (owner[1:] == owner[:-1]).any():
         odd[owner[1:][owner[1:] == owner[:-1]]] = True
-    odd |= (places > decimals) | (lengths + decimals - places > _MAX_DIGITS)
+    odd |= (places > decimals) | (lengths > _MAX_DIGITS)
     return places, odd
 
 
-def _with_odd(tokens: bytes, places: Int64Array, odd: BoolArray, decimals: int) -> Times:
+def _with_odd(tokens: bytes, odd: BoolArray, decimals: int) -> Times:
     parts = tokens.split(b" ")
     ns = np.full(len(parts), NA_INT64, dtype=np.int64)
     regular = np.flatnonzero(~odd)
     if len(regular):
-        values = _integers(b" ".join([parts[row] for row in regular]))
-        ns[regular] = values * _POWERS[decimals - places[regular]]
+        ns[regular] = nanoseconds(
+            b" ".join([parts[row] for row in regular]), len(regular), decimals
+        ).ns
     texts = 0
     for row in np.flatnonzero(odd):
         token = parts[row].decode("latin-1")
