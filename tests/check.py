@@ -29,12 +29,15 @@ CHECKS = (
 def main(pytest_arguments: list[str]) -> int:
     """Run the checks, say which failed, and return the exit code."""
     failed = []
+    # Tests that start trace-analyzer by name mean the one of this environment.
+    environment = {**os.environ, "PATH": os.pathsep.join((str(BIN), os.environ.get("PATH", "")))}
     for name, command in CHECKS:
         program = str(BIN / command[0])  # an absolute path stays what it is
         extra = pytest_arguments if name == "tests" else []
         started_s = time.monotonic()
         _say(f"== {name}: {' '.join((Path(program).name, *command[1:], *extra))}")
-        code = subprocess.run([program, *command[1:], *extra], cwd=ROOT, check=False).returncode
+        arguments = [program, *command[1:], *extra]
+        code = subprocess.run(arguments, cwd=ROOT, env=environment, check=False).returncode
         if code:
             failed.append(f"{name} (exit {code})")
         _say(f"== {name}: {'FAILED' if code else 'ok'}, {time.monotonic() - started_s:.0f} s")

@@ -1,6 +1,6 @@
 """How long the cross-rank analysis takes in large synthetic worlds. Run by hand:
 
-    python -m tests.benchmarks.bench_cross_rank
+python -m tests.benchmarks.bench_cross_rank
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ for name in ("msgspec", "isal", "zstandard", "pandas", "pyarrow", "sqlite_utils"
     sys.modules[name] = None
 import pkgutil, importlib, trace_analyzer.collectors as c, trace_analyzer.cli.collect
 for module in pkgutil.iter_modules(c.__path__):
-    if module.name not in {"faultlab", "bootstrap", "triton_probe"}:
+    if not module.name.endswith("_callback") and module.name not in {"faultlab", "bootstrap", "triton_probe"}:
         importlib.import_module("trace_analyzer.collectors." + module.name)
 print("imported", c.record.__name__, c.StepTimer.__name__)
 """
