@@ -37,7 +37,7 @@ _LEARN_EVENTS: Final = 2  # events to walk in order to learn the separator
 _UNDIVIDED_BYTES: Final = 1 << 20  # text without a known separator after which it is learnt anew
 _RESYNC_TRIES: Final = 8  # separators behind which an event is looked for
 _LAST_TRIES: Final = 1000  # the same at the end of the file, where no more text can help
-_PATIENCE_BYTES: Final = 64 << 20  # text to look through in vain for the ends of damaged events
+_PATIENCE_BYTES: Final = 16 << 20  # text to look through in vain for the ends of damaged events
 _SAMPLE_BYTES: Final = 200
 
 
@@ -134,7 +134,7 @@ class EventList:
             self._pass(limit)
             return True
         end = balanced_end(text, at, limit)
-        beyond = end < 0 <= cut and (self._patience > 0 or not self._resynchronises(cut))
+        beyond = end < 0 <= cut and self._patience > 0
         if beyond:  # the separator may stand inside the event
             end = balanced_end(text, at, len(text))
         if end >= 0 and (self._take(text[at:end]) or self._mend(text[at:end])):
@@ -180,7 +180,7 @@ class EventList:
             start = cut + len(self._separator) - 1
             cut = text.find(self._separator, start)
             end = cut + 1 if cut >= 0 else balanced_end(text, start, len(text))
-            if end > 0 and _decoded(text[start:end]) is not None:
+            if end > 0 and _is_event(text[start:end]):
                 return True
             if cut < 0:
                 return False
@@ -190,7 +190,8 @@ class EventList:
         """Leave out an event without an end; False if more text may bring it."""
         text = self._text
         at = text.at
-        if cut >= 0 and self._resynchronises(cut):
+        hopeless = self._patience <= 0 or text.unread >= MAX_VALUE_BYTES
+        if cut >= 0 and (hopeless or self._resynchronises(cut)):
             text.at = cut + len(self._separator) - 1
         elif not text.ended and text.unread < MAX_VALUE_BYTES:
             return False
@@ -221,6 +222,10 @@ class EventList:
         self._anomalies.note(Anomaly.UNREADABLE, text[at : min(end, at + _SAMPLE_BYTES)])
         self._text.at = end
         return True
+
+
+def _is_event(piece: bytes) -> bool:
+    return _decoded(piece) is not None or mended_event(piece, Anomalies()) is not None
 
 
 def _decoded(piece: bytes) -> Event | None:

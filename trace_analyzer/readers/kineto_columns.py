@@ -68,7 +68,7 @@ class GpuColumns:
         self.configs: Codes = Codes()
         self.collective = Column("i")
 
-    def add(self, events: list[Complete], kinds: bytes, details: LazyDetails) -> None:
+    def add(self, events: list[Complete], kinds: bytes, details: CallDetails) -> None:
         """Append a batch; `kinds` holds the OperationKind of every event."""
         names = self._shared.names
         self.times.extend(events)
@@ -91,7 +91,7 @@ class GpuColumns:
             ]
         )
 
-    def _row(self, event: Complete, details: LazyDetails) -> int:
+    def _row(self, event: Complete, details: CallDetails) -> int:
         return self._shared.collectives.row(details.of(event))
 
     def _places(self, events: list[Complete], args: list[Args]) -> None:
@@ -159,7 +159,7 @@ class HostColumns:
         self.collective_events: list[tuple[int, int]] = []  # (row here, row in collectives)
         self._comms = shared.names[COMMS_NAME]
 
-    def add(self, events: list[Complete], categories: bytes, details: LazyDetails) -> None:
+    def add(self, events: list[Complete], categories: bytes, details: CallDetails) -> None:
         """Append a batch; `categories` holds the HostCategory of every event."""
         names = self._shared.names
         self.times.extend(events)
@@ -178,20 +178,6 @@ class HostColumns:
                 if code == self._comms and event.args.collective is not None
             ]
         self.category += categories
-
-
-class LazyDetails:
-    """The details of communicating events of one batch, decoded at the first question."""
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        self._calls: CallDetails | None = None
-
-    def of(self, event: Complete) -> Details:
-        """Return the details of an event; to be asked once an event, in their order."""
-        if self._calls is None:
-            self._calls = CallDetails(self._text)
-        return self._calls.of(event)
 
 
 class EventColumns:
@@ -219,7 +205,7 @@ class EventColumns:
                 routes[event.cat](event)
             else:
                 skip(event)
-        details = LazyDetails(text)
+        details = CallDetails(text)
         host, categories = routes.take(Role.HOST, HOST_KINDS)
         if host:
             self.host.add(host, categories, details)

@@ -47,7 +47,7 @@ class CallDetails:
 
     def __init__(self, text: bytes) -> None:
         self._text = text
-        self._address = _address(text)
+        self._begins: int | None = None  # its address, found at the first question
         self._asked: Counter[_Call] = Counter()
         self._all: dict[_Call, list[Details]] | None = None
 
@@ -71,7 +71,9 @@ class CallDetails:
 
         The time stamp is a view into the text, so that its address tells where the event is.
         """
-        at = _address(event.ts) - self._address
+        if self._begins is None:
+            self._begins = _address(self._text)
+        at = _address(event.ts) - self._begins
         if not 0 <= at < len(self._text):
             return None
         start = self._text.find(b"{", self._text.find(_ARGS_KEY, at))
