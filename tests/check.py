@@ -29,8 +29,12 @@ CHECKS = (
 def main(pytest_arguments: list[str]) -> int:
     """Run the checks, say which failed, and return the exit code."""
     failed = []
-    # Tests that start trace-analyzer by name mean the one of this environment.
-    environment = {**os.environ, "PATH": os.pathsep.join((str(BIN), os.environ.get("PATH", "")))}
+    environment = {
+        "OMP_NUM_THREADS": "1",  # two processes test at once, and torch would take all cores in each
+        **os.environ,
+        # Tests that start trace-analyzer by name mean the one of this environment.
+        "PATH": os.pathsep.join((str(BIN), os.environ.get("PATH", ""))),
+    }
     for name, command in CHECKS:
         program = str(BIN / command[0])  # an absolute path stays what it is
         extra = pytest_arguments if name == "tests" else []
