@@ -235,6 +235,13 @@ def test_readme_opens_with_the_two_commands() -> None:
     assert f"<!-- command: tests -->\n```sh\n{tests}```" in text
 
 
+def test_readme_names_every_command_that_works() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    works = text.partition("\nWorks: ")[2].partition(";")[0]
+    missing = {path.split()[1] for path, _ in ALL_COMMANDS[1:]} - set(re.findall(r"`(.+?)`", works))
+    assert missing == set()
+
+
 def test_documents_point_at_what_exists() -> None:
     missing = []
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("samples/**/*.md")]:
