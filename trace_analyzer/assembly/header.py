@@ -156,8 +156,8 @@ def _perturbation(steps: Steps) -> list[DataWarning]:
         DataWarning(
             code="TRC003",
             message=(
-                f"the profiler makes steps {share:+.0%} long "
-                f"({steps.profiled_ms:.1f} ms, {steps.unprofiled_ms:.1f} ms without it)"
+                f"steps take {abs(share) * 100:.0f} % {'longer' if share > 0 else 'less'} under "
+                f"the profiler: {steps.profiled_ms:.1f} ms, {steps.unprofiled_ms:.1f} ms without it"
             ),
             effect="parts of a step, waits and late ranks below are those of the profiled run",
         )

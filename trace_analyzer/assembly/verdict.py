@@ -44,7 +44,7 @@ def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc]) -> Verdict:
     return _verdict(
         headline=(
             f"A step takes {length:.1f} ms {where}. The largest part on rank {slowest.rank} "
-            f"is {text}, {largest / step.step_ms:.0%}."
+            f"is {text}, {100 * largest / step.step_ms:.0f} %."
             if step.step_ms
             else f"A step takes {length:.1f} ms {where}."
         ),

@@ -15,6 +15,9 @@ VERBS = {
         "trace_analyzer.cli.demo:demo", "Analyze the shipped sample and write its report."
     ),
     "collect": Verb("trace_analyzer.cli.collect:collect", "Run training and record a bundle."),
+    "bench": Verb(
+        "trace_analyzer.cli.bench:bench", "Measure collectives, links and scaling on this host."
+    ),
     "doctor": Verb(
         "trace_analyzer.cli.doctor:doctor", "Say what this installation and a run can answer."
     ),
