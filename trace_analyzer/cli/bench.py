@@ -32,7 +32,13 @@ def _common(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the options that all benchmarks share; hand on `settings` and an `emit` function."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @click.option("--device", type=click.Choice(["auto", "cuda", "cpu"]), default="auto")
+        @click.option(
+            "--device",
+            type=click.Choice(["auto", "cuda", "cpu"]),
+            default="auto",
+            show_default=True,
+            help="What to measure; auto takes the GPUs where there are any.",
+        )
         @click.option("--ranks", type=click.IntRange(min=1), help="Default: one for each GPU.")
         @click.option("--repetitions", default=50, show_default=True, help="At least 30.")
         @click.option("--warmup", default=10, show_default=True, help="Repetitions before.")
@@ -121,10 +127,16 @@ def links(*, settings: Settings, sizes: tuple[int, ...]) -> tuple[dict[str, Any]
 
 
 @bench.command(short_help="How a training step scales on these GPUs.")
-@click.option("--widths", default="512,1024,2048", show_default=True, callback=_numbers)
-@click.option("--layers", default=4, show_default=True)
-@click.option("--sequence", default=512, show_default=True)
-@click.option("--vocabulary", default=8192, show_default=True)
+@click.option(
+    "--widths",
+    default="512,1024,2048",
+    show_default=True,
+    callback=_numbers,
+    help="Widths of the transformers, one measurement each.",
+)
+@click.option("--layers", default=4, show_default=True, help="Blocks of a transformer.")
+@click.option("--sequence", default=512, show_default=True, help="Tokens of a sample.")
+@click.option("--vocabulary", default=8192, show_default=True, help="Size of the vocabulary.")
 @click.option("--batch", default=16, show_default=True, help="Samples of one GPU.")
 @_common("step")
 def step(
