@@ -16,7 +16,7 @@ VERBS = {
     ),
     "collect": Verb("trace_analyzer.cli.collect:collect", "Run training and record a bundle."),
     "bench": Verb(
-        "trace_analyzer.cli.bench:bench", "Measure collectives, links and scaling on this host."
+        "trace_analyzer.cli.bench:bench", "Measure what this host's GPUs and links give."
     ),
     "doctor": Verb(
         "trace_analyzer.cli.doctor:doctor", "Say what this installation and a run can answer."
