@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from trace_analyzer.analyses.flight_sequence import flight_sequences
 from trace_analyzer.analyses.host_steps import launch_times
 from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.model import ProcessGroup, Rank
+from trace_analyzer.nccl_facts import FlightRecording
 from trace_analyzer.nccl_names import operation_of
 from trace_analyzer.schema import (
     NA_INT32,
@@ -86,13 +88,21 @@ class _Codes:
         return self.of.setdefault(value, len(self.of))
 
 
-def comm_events(ranks: Mapping[int, Rank], steps: Mapping[int, DeviceSteps]) -> CommEvents:
-    """Return the communication operations of the ranks, which are those with GPU operations."""
+def comm_events(
+    ranks: Mapping[int, Rank],
+    steps: Mapping[int, DeviceSteps],
+    flight: Sequence[FlightRecording] = (),
+) -> CommEvents:
+    """Return the communication operations of the ranks, which are those with GPU operations.
+
+    Flight Recorder dumps give sequence numbers where the traces carry none and steps cannot be
+    compared.
+    """
     groups: dict[tuple[object, ...], CommGroup] = {}
     codes = (_Codes(), _Codes(), _Codes())
     comparable = all(not item.inferred for item in steps.values())
     parts = [
-        _of_rank(rank, steps[number], groups, codes, tuple(sorted(ranks)), comparable=comparable)
+        _of_rank(rank, steps[number], groups, codes, tuple(sorted(ranks)), comparable, flight)
         for number, rank in sorted(ranks.items())
     ]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -114,8 +124,8 @@ def _of_rank(
     groups: dict[tuple[object, ...], CommGroup],
     codes: tuple[_Codes, _Codes, _Codes],
     recorded: tuple[int, ...],
-    *,
     comparable: bool,
+    flight: Sequence[FlightRecording],
 ) -> dict[str, Int64Array]:
     operations, table = rank.operations, rank.collectives
     rows = np.flatnonzero(operations.work == WorkClass.COMM)
@@ -132,6 +142,10 @@ def _of_rank(
     step = steps.operation_host_step[rows]
     if not comparable:
         step = np.full(len(rows), NA_INT64, dtype=np.int64)
+    sequence = of(table.sequence)
+    if not comparable and bool(np.all(is_na(sequence))):
+        elements = of(table.in_elements)
+        sequence = flight_sequences(rank, launch, of(table.group), elements, flight)
     facts = np.stack(
         [
             of(table.operation),
@@ -159,7 +173,7 @@ def _of_rank(
         "operation": coded[:, 1].astype(np.int32),
         "dtype": coded[:, 2].astype(np.int32),
         "signature": coded[:, 3],
-        "sequence": of(table.sequence),
+        "sequence": sequence,
         "step": step,
         "message_bytes": of(table.message_bytes),
         "root": of(table.root),

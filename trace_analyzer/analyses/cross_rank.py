@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.analyses.waits import Waits, undecided, waits
 from trace_analyzer.intervals import Intervals
 from trace_analyzer.model import Rank
+from trace_analyzer.nccl_facts import FlightRecording
 from trace_analyzer.schema import NA_INT64, BoolArray, Int64Array
 
 
@@ -57,12 +58,15 @@ class CrossRank:
 
 
 def cross_rank(
-    ranks: Mapping[int, Rank], steps: Mapping[int, DeviceSteps], work: Mapping[int, Busy]
+    ranks: Mapping[int, Rank],
+    steps: Mapping[int, DeviceSteps],
+    work: Mapping[int, Busy],
+    flight: Sequence[FlightRecording] = (),
 ) -> CrossRank | None:
     """Return what the ranks tell about each other; None with fewer than two that communicate."""
     if len(ranks) < 2:
         return None
-    events = comm_events(ranks, steps)
+    events = comm_events(ranks, steps, flight)
     if len(np.unique(events.rank)) < 2:
         return None
     bases = {number: rank.clock_base_ns for number, rank in ranks.items()}

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from trace_analyzer.analyses.contention import Contention, contention
 from trace_analyzer.analyses.cross_rank import CrossRank, cross_rank
+from trace_analyzer.analyses.hang_facts import HangReport
+from trace_analyzer.analyses.hangs import find_hangs
 from trace_analyzer.analyses.idle import Gaps, IdleParts, find_gaps, idle_parts
 from trace_analyzer.analyses.kernel_table import KernelRow, kernel_table
 from trace_analyzer.analyses.late_ranks import LateRank, late_ranks
@@ -55,6 +57,7 @@ class Study:
     cross: CrossRank | None  # None with fewer than two ranks that communicate
     late: list[LateRank]
     contention: Contention
+    hangs: HangReport | None  # None without a Flight Recorder dump
 
 
 def study(run: Run, options: StudyOptions | None = None) -> Study:
@@ -75,7 +78,7 @@ def study(run: Run, options: StudyOptions | None = None) -> Study:
         if rank.rank in steps
     }
     recorded = {number: item.rank for number, item in ranks.items()}
-    cross = cross_rank(recorded, steps, work)
+    cross = cross_rank(recorded, steps, work, run.flight)
     return Study(
         run=run,
         options=options,
@@ -88,6 +91,7 @@ def study(run: Run, options: StudyOptions | None = None) -> Study:
         cross=cross,
         late=[] if cross is None else _late(cross, ranks),
         contention=contention(recorded, steps, work),
+        hangs=find_hangs(run.flight) if run.flight else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
+from trace_analyzer.analyses.nccl_settings import differing_settings
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.assembly.options import Options
 from trace_analyzer.assembly.peers import matching_warnings
@@ -226,8 +227,16 @@ def environment_doc(run: Run) -> EnvironmentDoc:
     for name in names:
         by_rank = {number: values.get(name, "not set") for number, values in per_rank.items()}
         if name not in per_process and len(set(by_rank.values())) > 1:
-            told = ", ".join(f"rank {number}: {value}" for number, value in sorted(by_rank.items()))
-            differences.append(f"{name}: {told}")
+            each = ", ".join(f"rank {number}: {value}" for number, value in sorted(by_rank.items()))
+            differences.append(f"{name}: {each}")
+    told = {line.split(":", 1)[0] for line in differences}
+    for setting in differing_settings(run.nccl_logs):
+        if setting.name not in told:
+            parts = [
+                f"{'not set' if value is None else value} on {', '.join(map(str, ranks))}"
+                for value, ranks in setting.ranks.items()
+            ]
+            differences.append(f"{setting.name} (NCCL log): {'; '.join(parts)}")
     return EnvironmentDoc(
         per_rank={str(number): values for number, values in sorted(per_rank.items())},
         differences=differences,

@@ -22,6 +22,7 @@ from trace_analyzer.assembly.tables import collective_docs, kernel_docs
 from trace_analyzer.assembly.verdict import verdict_of
 from trace_analyzer.findings import SCHEMA_VERSION, Report, Tool
 from trace_analyzer.model import Run
+from trace_analyzer.rules import unfinished_collective
 
 
 def analyse(run: Run, options: Options) -> Study:
@@ -43,7 +44,7 @@ def build_report(
         run=run_doc(run),
         warnings=warning_docs(results, steps),
         verdict=verdict_of(results, steps, ranks),
-        findings=[],
+        findings=[] if results.hangs is None else unfinished_collective.find(results.hangs),
         checks=[],
         steps=steps,
         ranks=ranks,
