@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from trace_analyzer.findings import Report
 from trace_analyzer.reports import json, markdown, summary, units
 from trace_analyzer.reports.names import code_spans, cut_middle, visible
+from trace_analyzer.reports.view_beside import beside_view
 from trace_analyzer.reports.view_context import (
     check_counts,
     check_views,
@@ -59,6 +60,7 @@ def render(report: Report, *, timeline: Timeline | None = None) -> str:
             late=late_view(report),
             links=link_view(report),
             nccl=nccl_view(report),
+            beside=beside_view(report),
             kernels=kernel_view(report),
             environment=environment_view(report),
             inputs=inputs_view(report),

@@ -46,6 +46,36 @@ def type_of(kernel: str) -> str | None:
     return None if match is None else match.group("type")
 
 
+# The same type under the names of torch, of C and of NCCL.
+_TYPE_LABELS = {
+    "float": "f32",
+    "double": "f64",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "__nv_bfloat16": "bf16",
+    "rccl_bfloat16": "bf16",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+    "char": "i8",
+    "byte": "u8",
+    "short": "i16",
+    "int": "i32",
+    "long": "i64",
+    "long int": "i64",
+    "int8_t": "i8",
+    "uint8_t": "u8",
+    "int32_t": "i32",
+    "uint32_t": "u32",
+    "int64_t": "i64",
+    "uint64_t": "u64",
+}
+
+
+def type_label(name: str | None) -> str | None:
+    """Return NCCL's short spelling of an element type, or the name itself where it has none."""
+    return None if name is None else _TYPE_LABELS.get(name.lower(), name)
+
+
 # Bus bandwidth is algorithm bandwidth (S / t) times this factor of the group size n (nccl-tests,
 # PERFORMANCE.md): a + b (n - 1) / n.
 _BUS_FACTORS: dict[str, tuple[float, float]] = {

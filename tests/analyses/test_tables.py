@@ -13,7 +13,7 @@ from trace_analyzer.analyses.study import study
 from trace_analyzer.assembly import Options, build_report, build_timeline
 from trace_analyzer.kernels import category, is_communication
 from trace_analyzer.model import DataWarning, ProcessGroup, Rank, UnprofiledSteps
-from trace_analyzer.nccl_names import bus_factor, operation_of, type_of
+from trace_analyzer.nccl_names import bus_factor, operation_of, type_label, type_of
 
 US = 1_000
 WORLD = ProcessGroup(name="0", description="default_pg", size=2, ranks=(0, 1))
@@ -66,7 +66,7 @@ def test_collectives_by_size_and_shape() -> None:
     assert (row.operation, row.group, row.dtype, row.bytes) == (
         "allreduce",
         "default_pg",
-        "Float",
+        "f32",
         4_000_000,
     )
     assert (row.grid, row.block, row.channels) == ([24, 1, 1], [544, 1, 1], 24)
@@ -160,6 +160,14 @@ def test_names_of_communication_kernels() -> None:
     assert operation_of("ncclDevKernel_SendRecv(x)") == "sendrecv"
     assert operation_of("ncclDevKernel_Generic(x)") is None
     assert type_of("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)") == "bf16"
+    assert [type_label(t) for t in ("Float", "bf16", "BFloat16", "int8_t", None, "odd")] == [
+        "f32",
+        "bf16",
+        "bf16",
+        "i8",
+        None,
+        "odd",
+    ]
     assert bus_factor("allreduce", 8) == 1.75
     assert bus_factor("allgather", 4) == 0.75
     assert bus_factor("broadcast", 4) == 1.0

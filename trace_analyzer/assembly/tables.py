@@ -13,7 +13,7 @@ from trace_analyzer.analyses.study import Study
 from trace_analyzer.assembly.ranks import ms
 from trace_analyzer.findings import CollectiveDoc, KernelDoc, Percentiles
 from trace_analyzer.model import ProcessGroup
-from trace_analyzer.nccl_names import bus_factor
+from trace_analyzer.nccl_names import bus_factor, type_label
 from trace_analyzer.schema import Int64Array, is_na
 
 # The JSON keeps the rows that matter and folds the rest into one, so that sums still hold.
@@ -116,7 +116,7 @@ def _collective(study: Study, row: CollectiveRow, channels: int) -> CollectiveDo
         operation=key.operation,
         group=group_label(key.group),
         ranks=list(key.group.ranks) if key.group else [],
-        dtype=key.dtype,
+        dtype=type_label(key.dtype),
         bytes=key.message_bytes,
         count_per_step=_counts_per_step(row.steady_count, steps),
         grid=_shape(key.shape.grid),
