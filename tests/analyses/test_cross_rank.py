@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.builder import RankBuilder
 from tests.traces import real_trace
 from tests.worlds import World, prepared, without, world
 from trace_analyzer.analyses.alignment import best_shift
-from trace_analyzer.analyses.bandwidth import fit_line, group_bandwidths
+from trace_analyzer.analyses.bandwidth import fit_line, group_bandwidths, link_bandwidths
 from trace_analyzer.analyses.clock import LEAST_RESIDUAL_NS
 from trace_analyzer.analyses.cross_rank import CrossRank, cross_rank
 from trace_analyzer.analyses.matching import (
@@ -168,6 +170,112 @@ def test_lateness_by_step() -> None:
     assert set(found.lateness_ns[0].values()) == {0}
     for value in found.lateness_ns[1].values():
         assert abs(value - 700_000) <= found.residual_ns
+
+
+SEND_RECEIVE = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def test_send_and_receive_are_matched_by_pair() -> None:
+    """Rank 0 sends to 1 and then to 2; each receiver has one receive, at its own place in order."""
+    group = ProcessGroup(name="0", size=3, ranks=(0, 1, 2))
+    builders = [RankBuilder(rank=number, world=3, group=group) for number in range(3)]
+    for builder in builders:
+        builder.profiler_steps([0, 1_000_000], 2_000_000)
+        builder.operation("before", -10, 0)
+    for start in (0, 1_000_000):
+        sent: list[tuple[RankBuilder, int, int, dict[str, Any]]] = [
+            (builders[0], 100_000, 300_000, {"operation": "send", "destination": 1}),
+            (builders[0], 310_000, 350_000, {"operation": "send", "destination": 2}),
+            (builders[1], 250_000, 300_000, {"operation": "recv", "source": 0}),
+            (builders[2], 150_000, 350_000, {"operation": "recv", "source": 0}),
+        ]
+        for builder, at, end, what in sent:
+            builder.operation(
+                SEND_RECEIVE,
+                start + at,
+                start + end,
+                launch=(start + at - 5_000, start + at - 4_000),
+                stream=17,
+                group=0,
+                message_bytes=1_000_000,
+                **what,
+            )
+    found = compared({number: builder.build() for number, builder in enumerate(builders)})
+    assert found.matches.count == 4
+    assert not found.matches.unmatched
+    assert [group.pair for group in found.events.groups] == [(0, 1), (0, 2)]
+    assert sorted(found.waits.transfer_ns.tolist()) == [40_000, 40_000, 50_000, 50_000]
+    links = {(link.source, link.destination): link for link in link_bandwidths(found)}
+    assert set(links) == {(0, 1), (0, 2)}
+    assert links[0, 1].bandwidth_gbs == pytest.approx(20.0)
+    assert links[0, 1].basis == "p2p"
+
+
+def test_the_root_of_a_broadcast_does_not_set_the_transfer() -> None:
+    group = ProcessGroup(name="0", size=3, ranks=(0, 1, 2))
+    ranks: dict[int, Rank] = {}
+    for number, length in ((0, 20_000), (1, 90_000), (2, 60_000)):
+        builder = RankBuilder(rank=number, world=3, group=group)
+        builder.profiler_steps([0, 1_000_000], 2_000_000)
+        builder.operation("before", -10, 0)
+        for start in (0, 1_000_000):
+            builder.operation(
+                "ncclDevKernel_Broadcast_RING_LL(x)",
+                start + 100_000,
+                start + 100_000 + length,
+                launch=(start + 90_000, start + 91_000),
+                stream=17,
+                operation="broadcast",
+                group=0,
+                message_bytes=1_000,
+                root=0,
+            )
+        ranks[number] = builder.build()
+    found = compared(ranks)
+    assert found.waits.transfer_ns.tolist() == [60_000, 60_000]
+    assert found.waits.rooted.all()
+    assert not found.waits.guessed.any()
+    assert found.waits.late_rank.tolist() == [2, 2]
+
+
+def test_traces_with_different_bases_share_a_clock() -> None:
+    made = world(2, 60, offsets_ns=0, seed=14)
+    moved = made.rank(1)
+    base = 7_889_238 * 10**9
+    shifted = replace(
+        moved,
+        clock_base_ns=base,
+        operations=replace(
+            moved.operations,
+            start_ns=moved.operations.start_ns - base,
+            end_ns=moved.operations.end_ns - base,
+        ),
+        calls=replace(
+            moved.calls,
+            start_ns=moved.calls.start_ns - base,
+            end_ns=moved.calls.end_ns - base,
+        ),
+        events=replace(
+            moved.events,
+            start_ns=moved.events.start_ns - base,
+            end_ns=moved.events.end_ns - base,
+        ),
+    )
+    found = compared({0: made.rank(0), 1: shifted})
+    assert found.clocks[1].offset_ns == 0
+    assert found.matches.count == 60
+
+
+def test_jittered_ends_stay_within_two_percent_or_the_residual() -> None:
+    made = world(8, 200, offsets_ns=3_000_000, seed=15)
+    made.jitter_ns = 8_000
+    found = compared({number: made.rank(number) for number in range(8)})
+    error = np.abs(found.waits.transfer_ns - made.transfer_ns)
+    # The residual is a 95th percentile.
+    assert np.mean(error <= np.maximum(0.02 * made.transfer_ns, found.residual_ns)) >= 0.95
+    late = np.argmax(made.arrival_ns, axis=0)
+    decided = ~found.undecided
+    assert found.waits.late_rank[decided].tolist() == late[decided].tolist()
 
 
 def test_shift_needs_all_codes_equal() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trace_analyzer.analyses.channels import block_reading, expected_channels
+from trace_analyzer.analyses.comm_events import ROOTED
 from trace_analyzer.analyses.kernel_table import KernelRow, LaunchShape
 from trace_analyzer.analyses.nccl_table import CollectiveRow
 from trace_analyzer.analyses.study import Study
@@ -106,6 +107,8 @@ def _collective(study: Study, row: CollectiveRow, channels: int) -> CollectiveDo
     else:
         transfer_ns = float(np.median(split.transfer_ns))
         basis = "median of the shortest duration among the ranks"
+        if key.operation in ROOTED:
+            basis = "median of the shortest duration, not counting the root where it is known"
     block = key.shape.block[0] if key.shape.block else None
     algbw, busbw = None, None
     if key.message_bytes and size and transfer_ns > 0:
