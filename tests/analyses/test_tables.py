@@ -11,6 +11,7 @@ from tests.builder import NCCL, RankBuilder, run_of
 from trace_analyzer import findings
 from trace_analyzer.analyses.study import study
 from trace_analyzer.assembly import Options, build_report, build_timeline
+from trace_analyzer.bench_facts import BenchLink, BenchResult, BenchSize
 from trace_analyzer.kernels import category, is_communication
 from trace_analyzer.model import DataWarning, ProcessGroup, Rank, UnprofiledSteps
 from trace_analyzer.nccl_names import bus_factor, operation_of, type_label, type_of
@@ -172,3 +173,48 @@ def test_names_of_communication_kernels() -> None:
     assert bus_factor("allgather", 4) == 0.75
     assert bus_factor("broadcast", 4) == 1.0
     assert bus_factor("unknown", 4) is None
+
+
+def test_benchmarks_of_the_machine_are_the_reference() -> None:
+    around = (1.0, 1.0)
+    sizes = BenchSize(
+        bytes=1 << 20, time_us=10, time_interval_us=around, busbw_gbs=320, busbw_interval_gbs=around
+    )
+    link = BenchLink(
+        source=0,
+        destination=1,
+        bytes=1 << 20,
+        latency_us=9,
+        latency_interval_us=around,
+        bandwidth_gbs=150,
+        bandwidth_interval_gbs=around,
+        limit_gbs=450,
+        limit_basis="NVLink",
+    )
+    bench = (
+        BenchResult(
+            path="a",
+            kind="allreduce",
+            device="cuda",
+            backend="nccl",
+            ranks=2,
+            gpus=(),
+            sizes=(sizes,),
+        ),
+        BenchResult(
+            path="b", kind="links", device="cuda", backend="nccl", ranks=2, gpus=(), links=(link,)
+        ),
+        BenchResult(
+            path="c", kind="links", device="cpu", backend="gloo", ranks=2, gpus=(), links=(link,)
+        ),
+    )
+    found = build_report(run_of(rank(0), rank(1), world_size=2, bench=bench))
+    assert [(g.reference_gbs, g.reference_basis) for g in found.groups] == [
+        (320, "all-reduce benchmark of this machine")
+    ]
+    assert {(k.src, k.dst): (k.basis, k.reference_gbs) for k in found.links} == {
+        (0, 1): ("pair-group", 450),
+        (1, 0): ("pair-group", 320),
+    }
+    alone = build_report(run_of(rank(0), bench=bench))
+    assert [(k.src, k.dst, k.basis, k.bandwidth_gbs) for k in alone.links] == [(0, 1, "bench", 150)]

@@ -9,6 +9,7 @@ from trace_analyzer.analyses.bandwidth import group_bandwidths, link_bandwidths
 from trace_analyzer.analyses.cross_rank import CrossRank
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.assembly.ranks import ms
+from trace_analyzer.assembly.references import group_reference, link_reference, measured_links
 from trace_analyzer.findings import (
     Check,
     ClockDoc,
@@ -18,7 +19,7 @@ from trace_analyzer.findings import (
     LinkDoc,
     TransportDoc,
 )
-from trace_analyzer.model import DataWarning, Run, Severity
+from trace_analyzer.model import DataWarning, Severity
 
 
 def lateness_doc(study: Study) -> dict[str, dict[str, float | None]]:
@@ -84,24 +85,13 @@ def contention_docs(study: Study) -> list[ContentionDoc]:
     ]
 
 
-def _reference(run: Run) -> tuple[float | None, str | None]:
-    """Return the bandwidth that the topology allows, GB/s, and where that comes from."""
-    found = [
-        communicator.system_max_gbs
-        for log in run.nccl_logs
-        for communicator in log.communicators
-        if communicator.system_max_gbs
-    ]
-    return (max(found), "NCCL's model of the machine, from its log") if found else (None, None)
-
-
 def group_docs(study: Study) -> list[GroupDoc]:
     """Return latency and bus bandwidth of every group whose message sizes are known."""
     cross = study.cross
     if cross is None:
         return []
     found = group_bandwidths(cross)
-    reference, basis = _reference(study.run)
+    reference, basis = group_reference(study.run)
     if reference is None and len(found) > 1:
         reference = max((item.busbw_gbs for item in found if item.busbw_gbs), default=None)
         basis = "best group of this run"
@@ -119,11 +109,10 @@ def group_docs(study: Study) -> list[GroupDoc]:
 
 
 def link_docs(study: Study) -> list[LinkDoc]:
-    """Return what pairs of ranks deliver, where the trace can tell pairs."""
-    if study.cross is None:
-        return []
-    reference, _ = _reference(study.run)
-    return [
+    """Return what pairs of ranks deliver: from the trace where it tells pairs, else benchmarked."""
+    run = study.run
+    told = [] if study.cross is None else link_bandwidths(study.cross)
+    links = [
         LinkDoc(
             src=item.source,
             dst=item.destination,
@@ -131,10 +120,25 @@ def link_docs(study: Study) -> list[LinkDoc]:
             count=item.count,
             latency_us=_rounded(item.latency_us),
             bandwidth_gbs=_rounded(item.bandwidth_gbs),
-            reference_gbs=_rounded(reference),
+            reference_gbs=_rounded(link_reference(run, item.source, item.destination)),
             basis="p2p" if item.basis == "p2p" else "pair-group",
         )
-        for item in link_bandwidths(study.cross)
+        for item in told
+    ]
+    seen = {(link.src, link.dst) for link in links}
+    return links + [
+        LinkDoc(
+            src=item.source,
+            dst=item.destination,
+            bytes=item.bytes,
+            count=None,
+            latency_us=_rounded(item.latency_us),
+            bandwidth_gbs=_rounded(item.bandwidth_gbs),
+            reference_gbs=_rounded(item.limit_gbs),
+            basis="bench",
+        )
+        for item in measured_links(run)
+        if (item.source, item.destination) not in seen
     ]
 
 
