@@ -124,7 +124,7 @@ def _partition(report: Report) -> list[str]:
     shown = parts.classes(rows)
     what = "Step" if steps else "Window"
     used = len(report.steps.used)
-    unit = f"ms, mean of {used} steady steps" if steps and used else "ms"
+    unit = f"ms, mean of {units.plural(used, 'steady step')}" if steps and used else "ms"
     heads = ["Rank", what, *(_NAMES[cls] for cls in shown), "hidden comm."]
     lines = ["", f"{what} by rank, {unit}:", "", f"| {' | '.join(heads)} |"]
     lines.append("|--|" + "--:|" * (len(heads) - 1))

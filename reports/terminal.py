@@ -186,7 +186,7 @@ def _nccl(page: Page, report: Report) -> None:
                 units.integer(calls),
                 units.launch_shape(row.grid, row.block),
                 units.us(middle.p50) if middle is not None else units.NOT_APPLICABLE,
-                units.gb_per_s(row.busbw_gbs)
+                view_nccl.bandwidth_text(row, row.busbw_gbs)
                 if row.busbw_gbs is not None
                 else units.NOT_APPLICABLE,
             ]

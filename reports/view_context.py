@@ -167,8 +167,8 @@ def command(report: Report) -> str:
         if value is True:
             words.append(flag)
         elif isinstance(value, list | tuple):
-            for item in value:
-                words += [flag, str(item)]
+            between = ":" if key == "steps" else ","  # a range A:B, or a list
+            words += [flag, between.join(str(item) for item in value)]
         else:
             words += [flag, str(value)]
     return shlex.join(words)

@@ -174,7 +174,7 @@ def _table(report: Report, rows: Sequence[CollectiveDoc], *, total: bool) -> Tab
             value = row.exposed_ms_per_step
             cells.append(absent() if value is None else Cell(units.ms_cell(value)))
         if bandwidth:
-            cells += [_bandwidth(row.algbw_gbs), _bandwidth(row.busbw_gbs)]
+            cells += [_bandwidth(row, row.algbw_gbs), _bandwidth(row, row.busbw_gbs)]
         body.append(tuple(cells))
     footer = _sums(rows, columns, first_rank, numbers, a_step=a_step) if total and body[1:] else ()
     return Table(
@@ -185,8 +185,14 @@ def _table(report: Report, rows: Sequence[CollectiveDoc], *, total: bool) -> Tab
     )
 
 
-def _bandwidth(value: float | None) -> Cell:
-    return absent() if value is None else Cell(units.gb_per_s(value))
+def bandwidth_text(row: CollectiveDoc, value: float) -> str:
+    """Return a bandwidth; "≥" where it divides by durations that hold waiting."""
+    at_least = "lower bound" in (row.bandwidth_basis or "")
+    return ("≥ " if at_least else "") + units.gb_per_s(value)
+
+
+def _bandwidth(row: CollectiveDoc, value: float | None) -> Cell:
+    return absent() if value is None else Cell(bandwidth_text(row, value))
 
 
 def _launch_cells(row: CollectiveDoc, *, a_step: bool) -> list[Cell]:

@@ -141,7 +141,7 @@ def test_step_without_gpu_work_is_named() -> None:
     assert item.steps.index.tolist() == [1]
     report = build_report(studied(relative).run)
     told = [w.message for w in report.warnings if w.code == "TRC010"]
-    assert any("finish no GPU work of their own: 2" in message for message in told)
+    assert any("step 2 finishes no GPU work of its own" in message for message in told)
     assert any("no complete step" in message for message in told)
 
 

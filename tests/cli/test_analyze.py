@@ -281,7 +281,7 @@ def test_what_may_not_be_read(tmp_path: Path) -> None:
 def test_several_runs(tmp_path: Path) -> None:
     job(tmp_path / "a")
     job(tmp_path / "b", start_us=5_131_900_000_000)
-    refused(analyze(tmp_path), "holds 2 runs: a (kineto, 2 ranks), b", "trace-analyzer batch")
+    refused(analyze(tmp_path), "holds 2 runs: a (kineto, 2 ranks), b", "analyze one of them")
 
 
 def test_one_unreadable_rank_is_a_warning_and_exit_0(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_several_runs_are_listed_in_one_line(tmp_path: Path) -> None:
     job(tmp_path / "b", ranks=1, start_us=START_US + 60 * SECOND_US)
     error = refused(tmp_path, "holds 2 runs: a .kineto, 2 ranks., b .kineto, rank 0.")
     assert isinstance(error, SeveralRunsError)
-    assert "trace-analyzer batch" in str(error)
+    assert "analyze one of them" in str(error)
 
 
 def test_a_long_list_is_cut(tmp_path: Path) -> None:

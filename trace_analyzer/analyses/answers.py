@@ -70,7 +70,9 @@ def _where_a_step_goes(recording: _Recording) -> Answer:
             question=question,
             state=NO,
             reason="no GPU operation was recorded",
-            needs="profile with ProfilerActivity.CUDA, or nsys -t cuda,nvtx",
+            needs="the whole file: it is cut off"
+            if any(rank.truncated for rank in recording.run.ranks)
+            else "profile with ProfilerActivity.CUDA, or nsys -t cuda,nvtx",
         )
     found = list(recording.steps.values())
     if recording.complete_steps < _MIN_STEPS:
@@ -106,6 +108,8 @@ def _why_the_gpu_waits(recording: _Recording) -> Answer:
     ranges = any(_has(rank, HostCategory.ANNOTATION) for rank in recording.run.ranks)
     known = f"{100 * share:.0f} % of GPU operations have their launch call"
     if share < _SHARE_KNOWN:
+        if operators:
+            needs = "record more steps: what was launched before the recording has no call in it"
         return Answer(question=question, state=PARTIAL, reason=known, needs=needs)
     if not operators and not ranges:
         return Answer(

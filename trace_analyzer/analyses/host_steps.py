@@ -62,6 +62,8 @@ def find_host_steps(rank: Rank, step_range: str | None = None) -> HostSteps | No
     marks, a user range that encloses the launches, ends of the optimizer's step, the period of
     the kernel sequence.
     """
+    if step_range is not None and step_range.rstrip("N").rstrip("# ") == "ProfilerStep":
+        return _from_profiler_steps(rank)
     if step_range is not None:
         return _from_named_range(rank, step_range)
     return (
@@ -170,7 +172,27 @@ def _from_named_range(rank: Rank, step_range: str) -> HostSteps | None:
     if not matching:
         return None
     _, label, rows = max(matching, key=lambda item: item[0])
-    return _from_rows(rank, rows, label)
+    return _whole_steps(rank, _from_rows(rank, rows, label), rows)
+
+
+def _whole_steps(rank: Rank, host: HostSteps, rows: Int64Array) -> HostSteps | None:
+    """Leave out the last step of a range that does not enclose it: where it ends is not known."""
+    launches = launch_times(rank)
+    launches = np.sort(launches[~is_na(launches)])
+    start, end = rank.events.start_ns[rows], rank.events.end_ns[rows]
+    inside = int((np.searchsorted(launches, end) - np.searchsorted(launches, start))[:-1].sum())
+    between = int(np.searchsorted(launches, start[-1]) - np.searchsorted(launches, start[0]))
+    if inside >= _LEAST_SHARE_INSIDE * between:
+        return host
+    if len(host) < 2:
+        return None
+    return HostSteps(
+        basis=host.basis,
+        index=host.index[:-1],
+        start_ns=host.start_ns[:-1],
+        end_ns=host.end_ns[:-1],
+        inferred=host.inferred,
+    )
 
 
 def _from_enclosing_range(rank: Rank) -> HostSteps | None:
@@ -232,3 +254,9 @@ def _from_kernels(rank: Rank) -> HostSteps | None:
         end_ns=starts[1:],
         inferred=True,
     )
+
+
+def range_names(rank: Rank) -> list[str]:
+    """Return the names of ranges that repeat, the most frequent last: what a step range can be."""
+    groups = _range_groups(rank)
+    return sorted({label for _, label in groups if not label.startswith("nccl")})

@@ -161,7 +161,11 @@ def _join_empty(
     empty = [int(host.index[k]) for k in np.flatnonzero(~advances)]
     warning = DataWarning(
         code="TRC010",
-        message=f"{len(empty)} step(s) finish no GPU work of their own: {_some(empty)}",
+        message=(
+            f"step {_some(empty)} finishes no GPU work of its own"
+            if len(empty) == 1
+            else f"{len(empty)} steps finish no GPU work of their own: {_some(empty)}"
+        ),
         effect="each is counted together with its neighbour",
         count=len(empty),
     )

@@ -193,12 +193,17 @@ def _few_steps(study: Study) -> list[DataWarning]:
     used = len(study.steady.used)
     if not study.ranks or used == 0:
         return []
-    if study.steady.partial:
+    partial = [number for number, item in study.ranks.items() if item.steps.partial]
+    if partial:
         return [
             DataWarning(
                 code="TRC010",
-                message="no complete step: the one shown begins on the host and ends on the device",
+                message=(
+                    f"no complete step on {len(partial)} of {len(study.ranks)} ranks: the one shown "
+                    "begins on the host and ends on the device"
+                ),
                 effect="its length includes the time until the first GPU operation; confidence is low",
+                ranks=tuple(partial),
             )
         ]
     if used == 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 import msgspec
 
 from trace_analyzer.findings import KernelDoc, RankDoc, Report, RunDoc, SourceDoc, WarningDoc
@@ -13,13 +11,18 @@ _PUBLIC = ("communication", "memcpy", "memset")
 
 
 def redact(report: Report) -> Report:
-    """Return the report with hosts numbered, paths cut to file names, and kernels named by kind."""
+    """Return the report with hosts and files numbered, and kernels named by kind."""
     replace = msgspec.structs.replace
     hosts = {host: f"host{number}" for number, host in enumerate(report.run.hosts)}
     names = kernel_aliases([(row.name, row.category) for row in report.kernels])
 
+    paths = {
+        item.path: f"{item.kind} file {number}"
+        for number, item in enumerate(report.run.sources, start=1)
+    }
+
     def source(item: SourceDoc) -> SourceDoc:
-        return replace(item, path=PurePath(item.path).name)
+        return replace(item, path=paths[item.path])
 
     def rank(item: RankDoc) -> RankDoc:
         return replace(
@@ -28,8 +31,6 @@ def redact(report: Report) -> Report:
 
     def kernel(item: KernelDoc) -> KernelDoc:
         return replace(item, name=names.get(item.name, item.name))
-
-    paths = {item.path: PurePath(item.path).name for item in report.run.sources}
 
     def cleaned(text: str) -> str:
         for private, shown in (*paths.items(), *hosts.items()):
@@ -41,7 +42,7 @@ def redact(report: Report) -> Report:
 
     run: RunDoc = replace(
         report.run,
-        name=PurePath(report.run.name).name,
+        name="run",
         hosts=sorted(hosts.values()),
         command=None,
         sources=[source(item) for item in report.run.sources],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trace_analyzer import __version__
+from trace_analyzer.analyses.host_steps import range_names
 from trace_analyzer.analyses.study import Study, StudyOptions, study
 from trace_analyzer.assembly.header import environment_doc, run_doc, steps_doc, warning_docs
 from trace_analyzer.assembly.options import Options
@@ -20,6 +21,7 @@ from trace_analyzer.assembly.ranks import rank_docs
 from trace_analyzer.assembly.redact import redact
 from trace_analyzer.assembly.tables import collective_docs, kernel_docs
 from trace_analyzer.assembly.verdict import verdict_of
+from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.findings import SCHEMA_VERSION, Report, Tool
 from trace_analyzer.model import Run
 from trace_analyzer.rules import unfinished_collective
@@ -27,7 +29,26 @@ from trace_analyzer.rules import unfinished_collective
 
 def analyse(run: Run, options: Options) -> Study:
     """Run the analyses that the report and the timeline read from."""
-    return study(run, StudyOptions(step_range=options.step_range, steps=options.steps))
+    results = study(run, StudyOptions(step_range=options.step_range, steps=options.steps))
+    if results.ranks and not any(len(item.steps) for item in results.ranks.values()):
+        _refuse_range(results, options.step_range)
+    elif results.ranks and options.steps is not None and not results.steady.used:
+        numbers = sorted({int(n) for item in results.ranks.values() for n in item.steps.index})
+        wanted = f"{options.steps[0]}:{options.steps[1]}"
+        raise TraceAnalyzerError(
+            f"--steps {wanted}: no such step; complete ones are {numbers[0]} to {numbers[-1]}"
+        )
+    return results
+
+
+def _refuse_range(results: Study, step_range: str | None) -> None:
+    if step_range is None:
+        return
+    names = sorted({name for rank in results.run.ranks for name in range_names(rank)})
+    listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    raise TraceAnalyzerError(
+        f"--step-range {step_range!r}: no step is cut by it; ranges that repeat: {listed or 'none'}"
+    )
 
 
 def build_report(

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from trace_analyzer.analyses.study import Study
-from trace_analyzer.findings import RankDoc, Steps, Verdict
+from trace_analyzer.findings import RankDoc, StepPartition, Steps, Verdict
+
+# Below this share of the step, exposed communication and idle time are not worth a look first.
+WORTH_A_LOOK = 0.1
+
+LEAST_STEPS = 2
+_RECORD_AGAIN = (
+    "Record again, at least 10 steps, and let the process exit before the file is copied."
+)
 
 _PARTS = (
     ("compute_ms", "compute"),
@@ -15,6 +23,24 @@ _PARTS = (
 
 def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc]) -> Verdict:
     """Say where the step goes: no cause is claimed without a rule that proves it."""
+    cut = any(rank.truncated for rank in study.run.ranks)
+    if not study.ranks and cut:
+        return _verdict(
+            headline="The trace is cut off before its first GPU operation.",
+            proof=_host_only(study),
+            do_next=_RECORD_AGAIN,
+            step_ms=None,
+        )
+    if cut and len(study.steady.used) < LEAST_STEPS:
+        return _verdict(
+            headline="The trace is cut off. Too little is left to say where a step goes.",
+            proof=(
+                f"{len(study.steady.used)} complete steps are left, and {LEAST_STEPS} are needed; "
+                "sums over what is there stand in the tables."
+            ),
+            do_next=_RECORD_AGAIN,
+            step_ms=steps.profiled_ms,
+        )
     if not study.ranks:
         return _verdict(
             headline="No GPU operation was recorded: the GPU part of the step is unknown.",
@@ -52,17 +78,44 @@ def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc]) -> Verdict:
             f"Of the mean step of {step.step_ms:.1f} ms on rank {slowest.rank}: {shares}; "
             f"over {len(steps.used)} of {steps.count} recorded steps, cut at {steps.boundary}."
         ),
-        do_next=_next(step.comm_exposed_ms, step.idle_ms, step.step_ms),
+        do_next=_next(step),
         step_ms=length,
     )
 
 
-def _next(comm_ms: float, idle_ms: float, step_ms: float) -> str:
-    if step_ms and max(comm_ms, idle_ms) / step_ms < 0.1:
-        return "Compute fills the step: see Kernels for what to make faster."
-    if comm_ms >= idle_ms:
-        return "See NCCL for which collectives are exposed, and compare the ranks below."
-    return "See how idle time divides below: what the host did while the GPU had nothing to do."
+_HOST = {
+    "data_loading": "waited for the data loader",
+    "blocking_sync": "waited in blocking CUDA calls",
+    "allocator": "allocated or freed device memory",
+    "profiler_overhead": "was stopped by the profiler",
+    "operators": "was busy launching operators",
+    "silent": "ran neither an operator nor a CUDA call",
+}
+
+
+def _next(step: StepPartition) -> str:
+    """Say where to look, naming what the numbers name."""
+    if step.step_ms and max(step.comm_exposed_ms, step.idle_ms) / step.step_ms < WORTH_A_LOOK:
+        return "Compute fills the step: look at the largest kernels for what to make faster."
+    if step.comm_exposed_ms >= step.idle_ms:
+        wait, transfer = step.comm_exposed_wait_ms, step.comm_exposed_transfer_ms
+        if wait is None or transfer is None:
+            return "Record all ranks: one alone cannot tell waiting for a peer from moving data."
+        if wait > transfer:
+            return (
+                f"Look at the ranks that this one waits for, {wait:.1f} ms a step: what they did "
+                "meanwhile stands under Who is late."
+            )
+        return f"Look at the collectives: {transfer:.1f} ms a step move data that no compute hides."
+    most = max(
+        step.idle_launch_by_host, key=lambda name: step.idle_launch_by_host[name], default=""
+    )
+    if not most or step.idle_launch_by_host[most] <= 0:
+        return "Look at what the idle GPU waits for on the device: no launch came late."
+    return (
+        f"Look at the host: for {step.idle_launch_by_host[most]:.1f} ms a step the GPU is idle "
+        f"because the launching thread {_HOST.get(most, 'did something else')}."
+    )
 
 
 def _window_only(ranks: list[RankDoc]) -> Verdict:

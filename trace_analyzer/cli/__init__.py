@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
 from trace_analyzer import __version__
@@ -40,4 +43,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; this is the `trace-analyzer` program."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller (>&-): there is nobody to tell
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     cli.main(prog_name="trace-analyzer")

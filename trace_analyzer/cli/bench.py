@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from functools import wraps
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trace_analyzer.cli.group import debug_option
+from trace_analyzer.cli.group import InputError, debug_option
 from trace_analyzer.cli.outputs import Output, check_outputs, write
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def _common(kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             force: bool,
             **own: Any,  # noqa: ANN401
         ) -> None:
+            if importlib.util.find_spec("torch") is None:
+                raise InputError(
+                    "bench runs with torch, which is not installed here: pip install torch"
+                )
             from trace_analyzer.collectors.bench_document import settle
 
             target = Output("--output", output)

@@ -46,7 +46,7 @@ def check_outputs(outputs: Sequence[Output], *, force: bool) -> None:
 def _check_file(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
-    if path.exists() and not force:
+    if path.is_file() and not force:
         raise InputError(f"{path}: exists already; give another name, or --force to replace it")
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}; create it first")

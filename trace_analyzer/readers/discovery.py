@@ -31,6 +31,11 @@ def find_runs(target: str, *, workspace: Workspace | None = None) -> list[RunFil
     A run whose files are all damaged is returned too: opening it says why. Raises
     `UnreadableInputError` where the target does not exist or holds nothing that is a trace.
     """
+    if target in ("", "-"):
+        shown = "an empty name" if not target else "-"
+        raise UnreadableInputError(
+            shown, "no trace is read from standard input", "give a file, a folder or an archive"
+        )
     opened = open_target(target, workspace or _WORKSPACE)
     bundled, rest, warnings = bundled_runs(opened)
     opened = replace(opened, warnings=(*opened.warnings, *warnings))
@@ -93,7 +98,7 @@ def several_runs(shown: str, runs: Sequence[RunFiles]) -> SeveralRunsError:
     return SeveralRunsError(
         shown,
         f"holds {len(runs)} runs: {', '.join(listed)}",
-        "analyze one of them, or all with `trace-analyzer batch`",
+        "analyze one of them",
     )
 
 

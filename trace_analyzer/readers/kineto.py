@@ -125,7 +125,7 @@ def _rank(shown: str, document: Document, stream: TextStream, columns: EventColu
     if stream.damage:
         anomalies.note(Anomaly.DAMAGED_COMPRESSION, stream.damage)
     if not len(operations):
-        anomalies.note(Anomaly.NO_GPU)
+        anomalies.note(Anomaly.NO_GPU_YET if document.truncated else Anomaly.NO_GPU)
     return Rank(
         rank=header.rank or 0,
         rank_basis="unknown" if header.rank is None else "content",

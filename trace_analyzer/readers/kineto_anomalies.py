@@ -163,6 +163,12 @@ class Anomaly(Enum):
         "host events only: nothing can be said about the GPU; record with "
         "ProfilerActivity.CUDA to change that",
     )
+    NO_GPU_YET = Kind(
+        "TRC004",
+        Severity.ERROR,
+        "the file is cut off before its first GPU operation",
+        "nothing can be said about the GPU",
+    )
 
 
 @dataclass(slots=True)

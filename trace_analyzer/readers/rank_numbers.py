@@ -84,8 +84,7 @@ def _refuse_conflicts(claims: Sequence[_Claim], shown: str) -> None:
             raise SeveralRunsError(
                 shown,
                 f"two processes claim rank {claim.number}: {other.file.name} and {claim.file.name}",
-                "analyze one of them, or put the runs into folders of their own and use "
-                "`trace-analyzer batch`",
+                "analyze one of them, or put the runs into folders of their own",
             )
 
 
