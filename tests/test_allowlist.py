@@ -35,7 +35,7 @@ def test_names(name: str, expected: bool) -> None:
     [
         ("/home/me/topo.xml", "topo.xml"),
         ("~/x/y", "y"),
-        ("/root/.cache/", ".cache"),
+        ("/var/.cache/", ".cache"),
         ("a:/usr/x,b=/opt/q/r", "a:x,b=r"),
         ("-I/home/me/include", "-Iinclude"),
         ("C:\\Users\\me\\x.txt", "x.txt"),

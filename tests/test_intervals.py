@@ -98,3 +98,10 @@ def test_sets_compare_by_value() -> None:
     assert make([(1, 2), (2, 3)]) == make([(1, 3)])
     assert make([(1, 2)]) != make([(1, 3)])
     assert make([]) == intervals.empty()
+
+
+def test_outermost_intervals_lie_in_no_earlier_one() -> None:
+    start, end = columns([(0, 10), (2, 5), (10, 12), (11, 14), (14, 15)])
+    assert intervals.outermost(start, end).tolist() == [True, False, True, False, True]
+    nothing = np.empty(0, dtype=np.int64)
+    assert intervals.outermost(nothing, nothing).tolist() == []

@@ -152,3 +152,12 @@ def coverage(a: Intervals, start: Int64Array, end: Int64Array) -> Int64Array:
     """
     covered = covered_before(a, end) - covered_before(a, start)
     return np.where(end > start, covered, 0).astype(np.int64)
+
+
+def outermost(start_ns: Int64Array, end_ns: Int64Array) -> BoolArray:
+    """Return which intervals, ordered by start (outer first), lie in no earlier one."""
+    free = np.ones(len(start_ns), dtype=np.bool_)
+    if len(start_ns):
+        reach = np.maximum.accumulate(end_ns)
+        free[1:] = start_ns[1:] >= reach[:-1]
+    return free

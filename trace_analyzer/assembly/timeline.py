@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trace_analyzer import intervals
 from trace_analyzer.analyses.cross_rank import RankWaits
 from trace_analyzer.analyses.idle import is_enclosing, launching_threads
 from trace_analyzer.analyses.study import RankStudy, Study
@@ -158,16 +159,6 @@ def _drawn(lane: _Lane, rank: Rank, shift: int, names: NameTable, aliases: dict[
     )
 
 
-def _outermost(start: Int64Array, end: Int64Array) -> BoolArray:
-    """Return which events, ordered by start (outer first), begin after all earlier ones ended."""
-    if len(start) == 0:
-        return np.zeros(0, dtype=np.bool_)
-    reach = np.maximum.accumulate(end)
-    free = np.ones(len(start), dtype=np.bool_)
-    free[1:] = start[1:] >= reach[:-1]
-    return free
-
-
 def _range_lanes(item: RankStudy) -> list[_Lane]:
     """Named stretches of the program, outermost but for those that enclose whole steps."""
     rank, events = item.rank, item.rank.events
@@ -180,7 +171,7 @@ def _range_lanes(item: RankStudy) -> list[_Lane]:
         & np.isin(events.thread, launching_threads(rank))
         & ~np.isin(events.name, hidden)
     )
-    rows = rows[_outermost(events.start_ns[rows], events.end_ns[rows])]
+    rows = rows[intervals.outermost(events.start_ns[rows], events.end_ns[rows])]
     if len(rows) == 0:
         return []
     return [
@@ -207,7 +198,7 @@ def _host_lanes(rank: Rank) -> list[_Lane]:
         name = np.concatenate([events.name[operators], calls.name[mine]]).astype(np.int64)
         order = np.lexsort((-end, start))
         start, end, name = start[order], end[order], name[order]
-        free = _outermost(start, end)
+        free = intervals.outermost(start, end)
         blocked = mine & (calls.kind == CallKind.SYNC)
         lanes.append(
             _cut(
@@ -239,7 +230,7 @@ def _cut(
 ) -> _Lane:
     """Return disjoint slices of `events`, with those of `blocked` in their place where both are."""
     start, end, name = events
-    free = _outermost(blocked[0], blocked[1])
+    free = intervals.outermost(blocked[0], blocked[1])
     b_start, b_end, b_name = (part[free] for part in blocked)
     cuts = np.unique(np.concatenate([start, end, b_start, b_end]))
     left, right = cuts[:-1], cuts[1:]

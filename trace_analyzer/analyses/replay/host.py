@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trace_analyzer import intervals
 from trace_analyzer.analyses.idle import launching_threads
 from trace_analyzer.model import Rank
-from trace_analyzer.schema import BoolArray, Int32Array, Int64Array, is_na
+from trace_analyzer.schema import Int32Array, Int64Array, is_na
 
 NO_CALL = -1
 
@@ -37,15 +38,6 @@ class HostSequence:
         return len(self.call)
 
 
-def outermost(start_ns: Int64Array, end_ns: Int64Array) -> BoolArray:
-    """Return which intervals, ordered by start (outer first), lie in no earlier one."""
-    free = np.ones(len(start_ns), dtype=np.bool_)
-    if len(start_ns):
-        reach = np.maximum.accumulate(end_ns)
-        free[1:] = start_ns[1:] >= reach[:-1]
-    return free
-
-
 def host_sequence(rank: Rank, marks_ns: Int64Array, until_ns: int) -> HostSequence:
     """Return the nodes between the first mark and `until_ns`; `marks_ns` begin the steps."""
     calls = rank.calls
@@ -56,7 +48,7 @@ def host_sequence(rank: Rank, marks_ns: Int64Array, until_ns: int) -> HostSequen
     container = np.full(len(calls), NO_CALL, dtype=np.int64)
     for thread in threads.tolist():
         rows = np.flatnonzero(inside & (calls.thread == thread))
-        free = outermost(calls.start_ns[rows], calls.end_ns[rows])
+        free = intervals.outermost(calls.start_ns[rows], calls.end_ns[rows])
         chosen.append(rows[free])
         container[rows] = rows[free][np.cumsum(free) - 1] if len(rows) else rows
     row = np.concatenate(chosen) if chosen else np.empty(0, dtype=np.int64)
