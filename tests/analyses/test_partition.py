@@ -84,7 +84,7 @@ def test_idle_time_by_cause() -> None:
     work = busy(rank)
     gaps = find_gaps(rank, work)
     window = (np.array([0], dtype=np.int64), np.array([31 * MS], dtype=np.int64))
-    idle = idle_parts(rank, gaps, *window)
+    idle = idle_parts(gaps, *window)
     assert idle.launch_ns.tolist() == [4 * MS + 3 * MS]
     assert idle.latency_ns.tolist() == [5_000]
     assert idle.other_ns.tolist() == [2 * MS + 1 * MS]
@@ -119,7 +119,7 @@ def test_profiler_overhead_counts_before_operators() -> None:
     rank = builder.build()
     gaps = find_gaps(rank, busy(rank))
     one = (np.array([0], dtype=np.int64), np.array([110], dtype=np.int64))
-    by_host = idle_parts(rank, gaps, *one).launch_by_host
+    by_host = idle_parts(gaps, *one).launch_by_host
     assert by_host["profiler_overhead"].tolist() == [40]
     assert by_host["operators"].tolist() == [50]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ class _Recording:
     """What the questions look at, counted once."""
 
     run: Run
-    steps: dict[int, DeviceSteps]  # ranks with GPU operations
+    steps: Mapping[int, DeviceSteps]  # ranks with GPU operations
     comm: int  # communication operations
     comm_sized: int  # of these with a known size
     comm_grouped: int  # of these with a known group
@@ -48,9 +48,15 @@ class _Recording:
         return min(counts, default=0)
 
 
-def answers(run: Run) -> tuple[Answer, ...]:
-    """Return, question by question, what the recording of this run can answer."""
-    steps = {rank.rank: found for rank in run.ranks if (found := device_steps(rank)) is not None}
+def answers(run: Run, steps: Mapping[int, DeviceSteps] | None = None) -> tuple[Answer, ...]:
+    """Return, question by question, what the recording of this run can answer.
+
+    `steps` are those of the ranks with GPU operations, where they are known already.
+    """
+    if steps is None:
+        steps = {
+            rank.rank: found for rank in run.ranks if (found := device_steps(rank)) is not None
+        }
     comm = sized = grouped = 0
     for rank in run.ranks:
         operations, collectives = rank.operations, rank.collectives

@@ -8,9 +8,8 @@ for small messages; fewer than this rule gives are not.
 
 from __future__ import annotations
 
-# Bytes a thread and channel must have to do, by protocol; from NCCL's sources.
+# Bytes a thread and channel must have to do under the Simple protocol; from NCCL's sources.
 SIMPLE_BYTES_A_THREAD = 64
-LL_BYTES_A_THREAD = 8
 # Ring kernels of the Simple protocol carry one more warp than they have working threads.
 SIMPLE_BLOCKS = {544: 512, 288: 256, 160: 128}
 

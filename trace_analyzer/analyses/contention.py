@@ -13,6 +13,7 @@ import numpy as np
 
 from trace_analyzer import intervals
 from trace_analyzer.analyses.partition import Busy
+from trace_analyzer.analyses.runs import place_in_run
 from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.kernels import category
 from trace_analyzer.model import Rank
@@ -60,11 +61,8 @@ def matrix_names(rank: Rank) -> BoolArray:
 def position_in_step(codes: Int64Array, steps: Int64Array) -> Int64Array:
     """Return how many operations of the same code came before in the same step; in order of time."""
     order = np.lexsort((np.arange(len(codes)), codes, steps))
-    changed = np.ones(len(codes), dtype=np.bool_)
-    changed[1:] = (codes[order][1:] != codes[order][:-1]) | (steps[order][1:] != steps[order][:-1])
-    begin = np.maximum.accumulate(np.where(changed, np.arange(len(codes)), 0))
     position = np.empty(len(codes), dtype=np.int64)
-    position[order] = np.arange(len(codes)) - begin
+    position[order] = place_in_run(steps[order], codes[order])
     return position
 
 

@@ -11,7 +11,7 @@ from trace_analyzer import intervals
 from trace_analyzer.analyses.clock import ClockFit, fit_clocks
 from trace_analyzer.analyses.comm_events import CommEvents, comm_events
 from trace_analyzer.analyses.matching import Matches, match
-from trace_analyzer.analyses.partition import Busy
+from trace_analyzer.analyses.partition import Busy, partition
 from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.analyses.waits import Waits, undecided, waits
 from trace_analyzer.intervals import Intervals
@@ -122,7 +122,7 @@ def _rank_waits(
 
     moving = intervals.union(change, end)
     waiting = intervals.union(start, end)
-    exposed = _measure(intervals.subtract(work.comm, work.compute), steps)
+    exposed = partition(work, steps.start_ns, steps.end_ns).comm_exposed_ns
     exposed_transfer = _measure(intervals.subtract(moving, work.compute), steps)
     exposed_wait = _measure(
         intervals.subtract(waiting, intervals.merge(work.compute, moving)), steps

@@ -56,6 +56,7 @@ class Gaps:
     operation: Int64Array  # row of the operation that ends the gap
     latency: Intervals
     other: Intervals
+    explained: tuple[Intervals, ...]  # launch time that the first 1, 2, … of HOST_CLASSES explain
 
     @property
     def launch(self) -> Intervals:
@@ -97,6 +98,11 @@ def find_gaps(rank: Rank, work: Busy, since_ns: int | None = None) -> Gaps:
     launch_end[linked] = np.clip(rank.calls.end_ns[launch[linked]], start[linked], end[linked])
     rest = end - launch_end
     latency = linked & (rest <= LATENCY_LIMIT_NS)
+    late = intervals.union(start, launch_end)
+    explained: list[Intervals] = []
+    for activity in host_activity(rank):
+        seen = explained[-1] if explained else intervals.empty()
+        explained.append(intervals.merge(seen, intervals.intersect(activity, late)))
     return Gaps(
         start_ns=start,
         end_ns=end,
@@ -104,6 +110,7 @@ def find_gaps(rank: Rank, work: Busy, since_ns: int | None = None) -> Gaps:
         operation=row.astype(np.int64),
         latency=intervals.union(launch_end[latency], end[latency]),
         other=intervals.union(launch_end[~latency], end[~latency]),
+        explained=tuple(explained),
     )
 
 
@@ -154,16 +161,13 @@ def host_activity(rank: Rank) -> list[Intervals]:
     ]
 
 
-def idle_parts(rank: Rank, gaps: Gaps, start_ns: Int64Array, end_ns: Int64Array) -> IdleParts:
+def idle_parts(gaps: Gaps, start_ns: Int64Array, end_ns: Int64Array) -> IdleParts:
     """Divide the idle time of the windows [start_ns, end_ns), which lie inside the gaps' range."""
-    launch = gaps.launch
-    launch_ns = intervals.coverage(launch, start_ns, end_ns)
+    launch_ns = intervals.coverage(gaps.launch, start_ns, end_ns)
     by_host: dict[str, Int64Array] = {}
-    seen = intervals.empty()
     counted = np.zeros(len(start_ns), dtype=np.int64)
-    for name, activity in zip(HOST_CLASSES, host_activity(rank), strict=False):
-        seen = intervals.merge(seen, intervals.intersect(activity, launch))
-        upto = intervals.coverage(seen, start_ns, end_ns)
+    for name, explained in zip(HOST_CLASSES, gaps.explained, strict=False):
+        upto = intervals.coverage(explained, start_ns, end_ns)
         by_host[name] = upto - counted
         counted = upto
     by_host["silent"] = launch_ns - counted

@@ -16,7 +16,6 @@ from trace_analyzer.analyses.cross_rank import CrossRank
 from trace_analyzer.analyses.idle import Gaps, idle_parts
 from trace_analyzer.analyses.partition import Busy, partition
 from trace_analyzer.analyses.steps import DeviceSteps
-from trace_analyzer.model import Rank
 from trace_analyzer.schema import BoolArray
 
 # One rank last in four of five decided collectives is persistent; otherwise lateness rotates.
@@ -46,16 +45,16 @@ class LateRank:
 
 def late_ranks(
     cross: CrossRank,
-    ranks: Mapping[int, tuple[Rank, DeviceSteps, BoolArray, Busy, Gaps]],
+    ranks: Mapping[int, tuple[DeviceSteps, BoolArray, Busy, Gaps]],
 ) -> list[LateRank]:
     """Return the ranks that were decidedly last anywhere, the latest first.
 
-    `ranks` gives each rank with its steps, the mask of steady ones, busy sets and gaps.
+    `ranks` gives the steps of each, the mask of steady ones, busy sets and gaps.
     """
     events, matches = cross.events, cross.matches
     decided = int(np.sum(~cross.undecided))
     result: list[LateRank] = []
-    for number, (rank, steps, steady, work, gaps) in ranks.items():
+    for number, (steps, steady, work, gaps) in ranks.items():
         mine = (events.rank[matches.event] == number) & (
             cross.waits.late_rank[matches.instance] == number
         )
@@ -72,7 +71,7 @@ def late_ranks(
             awaited, intervals.union(steps.start_ns[steady], steps.end_ns[steady])
         )
         parts = partition(work, inside.start, inside.end)
-        idle = idle_parts(rank, gaps, inside.start, inside.end)
+        idle = idle_parts(gaps, inside.start, inside.end)
         before = {
             "compute": parts.compute_ns,
             "comm": parts.comm_exposed_ns,

@@ -16,6 +16,7 @@ import numpy as np
 
 from trace_analyzer.analyses.alignment import best_shift
 from trace_analyzer.analyses.comm_events import CommEvents
+from trace_analyzer.analyses.runs import place_in_run
 from trace_analyzer.schema import BoolArray, Int64Array, is_na
 
 BY_SEQUENCE, BY_STEP, BY_ALIGNMENT = "sequence number", "order in the step", "aligned sequence"
@@ -120,16 +121,6 @@ def _all_equal(keys: Int64Array, values: Int64Array, count: int) -> BoolArray:
     return np.asarray(low == high, dtype=np.bool_)
 
 
-def _ordinals(*keys: Int64Array) -> Int64Array:
-    """Return the position of each entry in its run of equal keys; equal keys must be neighbours."""
-    changed = np.zeros(len(keys[0]), dtype=np.bool_)
-    changed[:1] = True
-    for key in keys:
-        changed[1:] |= key[1:] != key[:-1]
-    begin = np.maximum.accumulate(np.where(changed, np.arange(len(changed)), 0))
-    return (np.arange(len(changed)) - begin).astype(np.int64)
-
-
 def _by_step(
     events: CommEvents, part: slice, members: int
 ) -> tuple[Int64Array, np.ndarray[tuple[int], np.dtype[np.object_]]]:
@@ -140,7 +131,7 @@ def _by_step(
     # Rows are ordered by rank and issue, so the operations of a step stand together.
     order = np.lexsort((np.arange(len(rows)), step[rows], rank[rows]))
     rows = rows[order]
-    ordinal = _ordinals(rank[rows], step[rows])
+    ordinal = place_in_run(rank[rows], step[rows])
     steps, step_of = np.unique(step[rows], return_inverse=True)
     step_of = step_of.reshape(-1)
     width = int(ordinal.max(initial=0)) + 1

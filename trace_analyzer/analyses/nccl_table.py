@@ -11,7 +11,6 @@ from trace_analyzer import intervals
 from trace_analyzer.analyses.kernel_table import LaunchShape, in_steady_steps, launch_shape
 from trace_analyzer.analyses.partition import Busy
 from trace_analyzer.analyses.steps import DeviceSteps
-from trace_analyzer.intervals import Intervals
 from trace_analyzer.model import ProcessGroup, Rank, Run
 from trace_analyzer.nccl_names import operation_of, type_of
 from trace_analyzer.schema import NA_INT64, AnyArray, BoolArray, Int64Array, is_na, widened
@@ -148,8 +147,3 @@ def _key(rank: Rank, codes: Int64Array) -> CollectiveKey:
         kernel=kernel,
         calls=1 if bool(missing[6]) else int(codes[6]),
     )
-
-
-def exposed_comm(work: Busy) -> Intervals:
-    """Return when communication ran and no computing kernel did."""
-    return intervals.subtract(work.comm, work.compute)

@@ -98,10 +98,7 @@ def study(run: Run, options: StudyOptions | None = None) -> Study:
 def _late(cross: CrossRank, ranks: Mapping[int, RankStudy]) -> list[LateRank]:
     return late_ranks(
         cross,
-        {
-            number: (item.rank, item.steps, item.steady, item.busy, item.gaps)
-            for number, item in ranks.items()
-        },
+        {number: (item.steps, item.steady, item.busy, item.gaps) for number, item in ranks.items()},
     )
 
 
@@ -116,5 +113,5 @@ def _study_rank(rank: Rank, steps: DeviceSteps, work: Busy, steady: Steady) -> R
         window=partition_window(work, steps.window_start_ns, steps.window_end_ns),
         parts=partition(work, steps.start_ns, steps.end_ns),
         gaps=gaps,
-        idle=idle_parts(rank, gaps, steps.start_ns, steps.end_ns),
+        idle=idle_parts(gaps, steps.start_ns, steps.end_ns),
     )

@@ -170,7 +170,7 @@ def answer_docs(study: Study) -> list[Check]:
             reason=item.reason,
             needs=item.needs,
         )
-        for item in answers(study.run)
+        for item in answers(study.run, {number: item.steps for number, item in study.ranks.items()})
     ]
 
 

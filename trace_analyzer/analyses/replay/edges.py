@@ -13,8 +13,6 @@ from trace_analyzer.tables import CallKind, HostCategory, OperationKind, SyncKin
 
 # A call returns at most this long before the operation it waited for is recorded to end.
 RETURN_TOLERANCE_NS = 3_000
-# A blocking copy from pageable memory waits for the stream before it; smaller ones are staged.
-STAGED_COPY_NS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
