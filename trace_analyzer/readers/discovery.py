@@ -37,12 +37,17 @@ def find_runs(target: str, *, workspace: Workspace | None = None) -> list[RunFil
             shown, "no trace is read from standard input", "give a file, a folder or an archive"
         )
     opened = open_target(target, workspace or _WORKSPACE)
-    bundled, rest, warnings = bundled_runs(opened)
-    opened = replace(opened, warnings=(*opened.warnings, *warnings))
-    runs = [*bundled, *loose_runs(rest, opened)]
+    runs = runs_among(opened)
     if not runs:
         raise _nothing_found(opened)
-    return _named(sorted(runs, key=_folder_of))
+    return runs
+
+
+def runs_among(opened: Opened) -> list[RunFiles]:
+    """Return the runs among files that are open already, in order of folder; maybe none."""
+    bundled, rest, warnings = bundled_runs(opened)
+    opened = replace(opened, warnings=(*opened.warnings, *warnings))
+    return _named(sorted([*bundled, *loose_runs(rest, opened)], key=_folder_of))
 
 
 def open_run(
@@ -146,4 +151,12 @@ def _named(runs: list[RunFiles]) -> list[RunFiles]:
     ]
 
 
-__all__ = ["Damaged", "RunFiles", "find_runs", "open_files", "open_run", "several_runs"]
+__all__ = [
+    "Damaged",
+    "RunFiles",
+    "find_runs",
+    "open_files",
+    "open_run",
+    "runs_among",
+    "several_runs",
+]

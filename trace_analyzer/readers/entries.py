@@ -72,9 +72,38 @@ def open_target(target: str, workspace: Workspace) -> Opened:
     return _open_file(path, shown, workspace)
 
 
+def open_listed(
+    folder: Path,
+    names: Iterable[str],
+    workspace: Workspace,
+    *,
+    shown: str,
+    title: str,
+    warnings: Iterable[DataWarning] = (),
+) -> Opened:
+    """Return an `Opened` of these files below a folder and no others; `names` are paths inside it.
+
+    Archives among them are unpacked. `warnings` are what is known before.
+    """
+    known = list(warnings)
+    found = [(folder / name, name) for name in names]
+    entries = tuple(_expanded(found, shown, workspace, known))
+    return Opened(shown=shown, title=title, entries=entries, warnings=tuple(known), single=False)
+
+
+def unpack_listed(path: Path, into: Path, shown: str) -> tuple[list[str], list[DataWarning]]:
+    """Unpack an archive into an empty folder; return the names of what came out, and warnings.
+
+    Raises `UnreadableInputError` for a damaged or hostile archive.
+    """
+    unpacked = unpack(path, into, display=shown)
+    warnings = list(_unpack_warnings(unpacked, Path(shown).name))
+    return [name for _, name in _walk(into, "", [])], warnings
+
+
 def _open_file(path: Path, shown: str, workspace: Workspace) -> Opened:
     examined = examine(path)
-    title = _title(path.name)
+    title = title_of(path.name)
     if examined.content is Content.ARCHIVE:
         warnings: list[DataWarning] = []
         entries = tuple(_unpacked(path, "", shown, workspace, warnings))
@@ -213,7 +242,7 @@ def _tar_names(head: bytes) -> Iterator[str]:
         return  # only the beginning is here
 
 
-def _title(name: str) -> str:
+def title_of(name: str) -> str:
     """Return a file's name without the endings of traces and archives."""
     pattern = r"(\.pt)?(\.trace)?\.(json|sqlite|nsys-rep|qdstrm|zip|tar|tgz)(\.\w+)?$"
     return re.sub(pattern, "", name, flags=re.IGNORECASE) or name

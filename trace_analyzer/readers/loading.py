@@ -25,6 +25,8 @@ from trace_analyzer.readers.grouping import TraceFile
 
 Progress = Callable[[str, int, int], None]
 
+NO_MEMORY = "not enough memory to read it"
+
 # A second process costs about 0.4 s of start-up and transfer: what one core reads in that time.
 _PAYS_BYTES = 80 << 20
 _COMPRESSION = 12  # JSON bytes a compressed byte stands for, roughly
@@ -189,7 +191,7 @@ def _read(kind: SourceKind, path: Path, name: str) -> _Outcome:
     except OSError as error:
         return _Outcome(problem=(error.strerror or str(error)).lower())
     except MemoryError:
-        return _Outcome(problem="not enough memory to read it")
+        return _Outcome(problem=NO_MEMORY)
 
 
-__all__ = ["Loaded", "Progress", "load"]
+__all__ = ["NO_MEMORY", "Loaded", "Progress", "load"]

@@ -47,11 +47,11 @@ def fetch(url: str, into: Path, *, limits: Limits | None = None) -> Path:
         raise
     except ImportError as error:
         raise UnreadableInputError(
-            shown, f"this kind of URL needs another package ({_line(error)})", "install it"
+            shown, f"this kind of URL needs another package ({one_line(error)})", "install it"
         ) from error
     except Exception as error:  # storage back ends raise types of their own
         raise UnreadableInputError(
-            shown, f"cannot be fetched: {_line(error)}", "check the URL and your access rights"
+            shown, f"cannot be fetched: {one_line(error)}", "check the URL and your access rights"
         ) from error
 
 
@@ -92,6 +92,7 @@ def _copy(system: Any, name: str, target: Path, budget: Budget) -> None:  # noqa
             sink.write(chunk)
 
 
-def _line(error: Exception) -> str:
-    text = " ".join(str(error).split())
+def one_line(error: Exception) -> str:
+    """Return what an error says in one line of at most 200 characters, without credentials."""
+    text = _USER_INFO.sub("", " ".join(str(error).split()))
     return _QUERY.sub("", text)[:200] or type(error).__name__
