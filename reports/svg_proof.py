@@ -69,7 +69,7 @@ def strip(finding: Finding, timeline: Timeline, *, blamed: bool) -> Markup | Non
         if owner is None:
             continue
         guilty = owner is rank and blamed
-        for kind, lanes in _grouped(owner.lanes, kinds):
+        for kind, lanes in _grouped(owner.outer_lanes, kinds):
             labels.append(_label(owner.rank, kind, y, guilty=guilty and kind == LaneKind.HOST))
             marks += [_lane(lane, kind, view, y) for lane in lanes]
             y += _PITCH_PX

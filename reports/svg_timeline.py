@@ -90,7 +90,7 @@ def figure(
         position
         for number in plan.opened
         if (rank := timeline.rank(number)) is not None
-        for lane in rank.lanes
+        for lane in rank.outer_lanes
         for position in svg_marks.named_slices(lane.slices, view, PLOT_PX)
     }
     shortened = short_names(timeline.names[position] for position in sorted(used))
@@ -224,7 +224,7 @@ def _open_rank(
     top = sheet.y + 2
     sheet.y += _HEADER_PX
     host_top = host_bottom = 0.0
-    for lane in rank.lanes[:_MOST_LANES]:
+    for lane in rank.outer_lanes[:_MOST_LANES]:
         height = _LANE_PX[lane.kind]
         y = sheet.y
         sheet.label(_lane_label(lane.label), y + height / 2 + 4)
@@ -240,8 +240,8 @@ def _open_rank(
         if lane.kind == LaneKind.HOST:
             host_top, host_bottom = host_top or y, y + height
         sheet.y += height + _LANE_GAP[lane.kind]
-    if len(rank.lanes) > _MOST_LANES:
-        more = units.plural(len(rank.lanes) - _MOST_LANES, "lane")
+    if len(rank.outer_lanes) > _MOST_LANES:
+        more = units.plural(len(rank.outer_lanes) - _MOST_LANES, "lane")
         sheet.label(f"{more} more", sheet.y + 11, cls="quiet")
         sheet.y += 16
     bounds = {span.start_ns for span in rank.steps} | {span.end_ns for span in rank.steps}

@@ -8,13 +8,14 @@ only drawn by the reports. How to fill it:
   of their windows. `RankTimeline.window_start_ns` is the first GPU operation of the rank on this
   clock: ranges of findings count from there.
 - **Lanes**, in drawing order: host ranges (`LaneKind.RANGES`, outermost user ranges: forward,
-  backward, optimizer), every host thread that launches GPU work (`LaneKind.HOST`), then every GPU
-  stream (`LaneKind.STREAM`, or `LaneKind.COMM` where all its work is communication). Slices of one
-  lane are ordered by start and do not overlap; nested host events are merged to their union or
-  left at the outermost level.
+  backward, optimizer), every host thread that launches GPU work (`LaneKind.HOST`, one lane a level
+  of nesting), then every GPU stream (`LaneKind.STREAM`, or `LaneKind.COMM` where all its work is
+  communication). Slices of one lane are ordered by start and do not overlap.
 - **Steps.** One `StepSpan` a rank and step, by the device boundaries of the partition.
 - **Collectives.** `transfer_start_ns` is `end − transfer` of a matched collective, else missing:
   [start, transfer_start) waits for peers and [transfer_start, end) moves data.
+- **Details.** What slices of one launch shape share (grid, block, size, type, group) is kept once,
+  in `Timeline.details`; a slice refers to it by position.
 """
 
 from __future__ import annotations
@@ -60,15 +61,42 @@ class Slices(Table):
         "int64", "ns", "where a matched collective stops waiting", nullable=True
     )
     bytes: Int64Array = column("int64", "bytes", "size of a copy or collective", nullable=True)
+    detail: Int32Array = column(
+        "int32", "", "position in the timeline's details; GPU operations only", nullable=True
+    )
+    launch_delay_ns: Int64Array = column(
+        "int64", "ns", "from the start of the launch call to the start on the GPU", nullable=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkDetail:
+    """What GPU operations of one launch shape, and of one kind of collective, have in common.
+
+    `grid` is in blocks, `block` in threads. Of a collective: `operation`, `group` (its name and
+    number of ranks), `dtype`, and `bus_factor`, bus bandwidth over algorithm bandwidth.
+    """
+
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    operation: str = ""
+    group: str = ""
+    dtype: str = ""
+    bus_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lane:
-    """One row of the timeline. `label` says what it is: "host · main thread", "GPU · stream 7"."""
+    """One row of the timeline. `label` says what it is: "host · main thread", "GPU · stream 7".
+
+    `level` counts how deep a host lane lies: 0 holds the outermost operators and calls, 1 those
+    inside them, and so on. The lanes of one thread follow each other and share their label.
+    """
 
     kind: LaneKind
     label: str
     slices: Slices
+    level: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +110,7 @@ class StepSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankTimeline:
-    """The lanes of one rank."""
+    """The lanes of one rank; `gpu` and `host` are names, "" where unknown."""
 
     rank: int
     lanes: tuple[Lane, ...]
@@ -90,6 +118,11 @@ class RankTimeline:
     window_start_ns: int = 0
     gpu: str = ""
     host: str = ""
+
+    @property
+    def outer_lanes(self) -> tuple[Lane, ...]:
+        """The lanes without those of operators inside other operators."""
+        return tuple(lane for lane in self.lanes if lane.level == 0)
 
     def step(self, index: int) -> StepSpan | None:
         """Return the step of this number, or None where the rank does not have it."""
@@ -106,6 +139,7 @@ class Timeline:
 
     names: tuple[str, ...]
     ranks: tuple[RankTimeline, ...]
+    details: tuple[WorkDetail, ...] = ()
     shown_step: int | None = None
     dropped: int = 0
     clock_residual_ns: int | None = None
@@ -150,5 +184,6 @@ __all__ = [
     "Slices",
     "StepSpan",
     "Timeline",
+    "WorkDetail",
     "waiting_ns",
 ]

@@ -138,7 +138,7 @@ def test_the_timeline_has_a_lane_a_stream() -> None:
     results = study(run_of(rank(0), rank(1, late_us=50)))
     timeline = build_timeline(results)
     assert [item.rank for item in timeline.ranks] == [0, 1]
-    labels = [lane.label for lane in timeline.ranks[0].lanes]
+    labels = [lane.label for lane in timeline.ranks[0].outer_lanes]
     assert labels == ["host · thread 1", "GPU · stream 7", "NCCL · stream 17"]
     assert timeline.shown_step in (0, 1)
     for item in timeline.ranks:

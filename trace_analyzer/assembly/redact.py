@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from trace_analyzer.findings import KernelDoc, RankDoc, Report, RunDoc, SourceDoc, WarningDoc
@@ -13,7 +15,7 @@ _PUBLIC = ("communication", "memcpy", "memset")
 def redact(report: Report) -> Report:
     """Return the report with hosts and files numbered, and kernels named by kind."""
     replace = msgspec.structs.replace
-    hosts = {host: f"host{number}" for number, host in enumerate(report.run.hosts)}
+    hosts = host_aliases(report.run.hosts)
     names = kernel_aliases([(row.name, row.category) for row in report.kernels])
 
     paths = {
@@ -54,6 +56,11 @@ def redact(report: Report) -> Report:
         kernels=[kernel(item) for item in report.kernels],
         warnings=[warning(item) for item in report.warnings],
     )
+
+
+def host_aliases(hosts: Iterable[str | None]) -> dict[str, str]:
+    """Return "host0", "host1", … for the hosts of a run, in order of their names."""
+    return {host: f"host{number}" for number, host in enumerate(sorted({h for h in hosts if h}))}
 
 
 def kernel_aliases(rows: list[tuple[str, str]]) -> dict[str, str]:
