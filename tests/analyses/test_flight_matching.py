@@ -12,15 +12,20 @@ from tests.builder import RankBuilder, run_of
 from tests.flight_dumps import Dump
 from tests.traces import real_trace
 from trace_analyzer.analyses.comm_events import comm_events
+from trace_analyzer.analyses.hang_facts import HangReport
 from trace_analyzer.analyses.hangs import find_hangs
 from trace_analyzer.analyses.matching import BY_SEQUENCE, match
 from trace_analyzer.analyses.steps import device_steps
 from trace_analyzer.analyses.study import study
 from trace_analyzer.assembly import build_report
+from trace_analyzer.findings import Finding
 from trace_analyzer.model import Run
 from trace_analyzer.readers.discovery import open_run
 from trace_analyzer.reports import html, markdown, terminal
 from trace_analyzer.rules import unfinished_collective
+from trace_analyzer.rules.context import Context
+from trace_analyzer.rules.judge import diagnose
+from trace_analyzer.rules.rule import Passed
 
 
 @pytest.mark.parametrize("run", ["healthy", "slow_loader", "item_sync"])
@@ -56,23 +61,31 @@ def test_dumps_that_do_not_fit_give_no_number() -> None:
 def test_healthy_dumps_give_no_finding() -> None:
     results = study(open_run(str(real_trace("h200-ddp/healthy"))))
     assert results.hangs is not None
-    assert unfinished_collective.find(results.hangs) == []
+    answer = unfinished_collective.find(Context(study=results, replay=None))
+    assert isinstance(answer, Passed)
+
+
+def hang_findings(report: HangReport) -> list[Finding]:
+    """Return what the rules say of a run that has nothing but dumps."""
+    nothing = replace(study(Run(name="none", ranks=(), sources=())), hangs=report)
+    return diagnose(Context(study=nothing, replay=None), [unfinished_collective.RULE]).findings
 
 
 def test_a_rank_that_never_came_is_named(tmp_path: Path) -> None:
     waiting = Dump(rank=0).collective().collective(state="started")
     absent = Dump(rank=1).collective()
     report = find_hangs([waiting.recording(tmp_path), absent.recording(tmp_path)])
-    (finding,) = unfinished_collective.find(report)
+    (finding,) = hang_findings(report)
     assert (finding.code, finding.ranks, finding.status) == ("COMM011", [1], "experimental")
     assert finding.title.startswith("Rank 1 never issued allreduce number 2")
     assert finding.recoverable_ms is None
+    assert finding.severity == "high"
     assert "Rank 0 issued it" in finding.proof
 
 
 def test_the_same_size_on_all_ranks_or_a_finding(tmp_path: Path) -> None:
     dumps = [Dump(rank=0).collective(size=8), Dump(rank=1).collective(size=16)]
-    findings = unfinished_collective.find(find_hangs([dump.recording(tmp_path) for dump in dumps]))
+    findings = hang_findings(find_hangs([dump.recording(tmp_path) for dump in dumps]))
     assert len(findings) == 1
     assert {row[2] for row in findings[0].evidence[0].rows} == {8, 16}
 

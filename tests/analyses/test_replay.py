@@ -10,7 +10,6 @@ import pytest
 
 from tests.traces import real_trace
 from trace_analyzer.analyses.replay.build import Built, build_program
-from trace_analyzer.analyses.replay.costs import DEFAULT_KINETO, unperturbed
 from trace_analyzer.analyses.replay.program import (
     COMM,
     MATRIX,
@@ -20,10 +19,12 @@ from trace_analyzer.analyses.replay.program import (
     Program,
     completions_ns,
 )
+from trace_analyzer.analyses.replay.replay import Replay, replay
 from trace_analyzer.analyses.replay.simulate import ReplayError, simulate
 from trace_analyzer.analyses.replay.steady_state import step_time_ns
 from trace_analyzer.analyses.study import study
 from trace_analyzer.readers.discovery import open_run
+from trace_analyzer.tables import WorkClass
 
 
 def program(
@@ -169,6 +170,7 @@ def built_of(name: str) -> Built:
         {number: (item.rank, item.steps, item.busy) for number, item in results.ranks.items()},
         results.cross,
         results.contention,
+        tuple(next(iter(results.ranks.values())).steps.index.tolist()),
     )
 
 
@@ -205,13 +207,9 @@ def test_a_run_replays_itself(run: str) -> None:
 def test_the_unprofiled_step_is_predicted(run: str, unprofiled_ms: float, error: float) -> None:
     """Without the profiler's costs, steps take what they took unprofiled (these set the default)."""
     results = study(open_run(str(real_trace(f"h200-ddp/{run}"))))
-    built = build_program(
-        {number: (item.rank, item.steps, item.busy) for number, item in results.ranks.items()},
-        results.cross,
-        results.contention,
-    )
-    ranks = {number: item.rank for number, item in results.ranks.items()}
-    predicted = step_time_ns(unperturbed(built, ranks, DEFAULT_KINETO)) / 1e6
+    replayed = replay(results)
+    assert isinstance(replayed, Replay)
+    predicted = replayed.predicted.median_ns / 1e6
     assert abs(predicted / unprofiled_ms - 1) < error
 
 
@@ -225,3 +223,44 @@ def test_repeating_a_program_keeps_its_steady_step() -> None:
     assert step_time_ns(faster) == 50
     waiting = program([[(0, 0, []), (10, 40, []), (0, 5, [0])]], [{"node": 1, "base": 80}])
     assert step_time_ns(waiting) == 10 + 80 + 5
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Replay:
+    """Return the replay of a healthy run of two ranks."""
+    replayed = replay(study(open_run(str(real_trace("h200-ddp/healthy")))))
+    assert isinstance(replayed, Replay)
+    return replayed
+
+
+def test_no_edit_gives_exactly_nothing(healthy: Replay) -> None:
+    gain = healthy.gain(healthy.edit())
+    assert (gain.gain_ns, gain.interval_ns) == (0.0, (0.0, 0.0))
+    assert gain.left_ns == healthy.time.median_ns
+
+
+def test_an_edit_leaves_the_base_alone(healthy: Replay) -> None:
+    before = healthy.base.node_gap_ns.copy()
+    edit = healthy.edit()
+    edit.all_host(0, 10.0)
+    assert healthy.gain(edit).gain_ns < -healthy.time.median_ns
+    assert np.array_equal(healthy.base.node_gap_ns, before)
+
+
+def test_removing_all_communication_leaves_the_compute(healthy: Replay) -> None:
+    edit = healthy.edit()
+    for number, rank in healthy.ranks.items():
+        edit.remove(number, np.flatnonzero(rank.operations.work == WorkClass.COMM))
+    assert 0 < healthy.gain(edit).gain_ns < 0.2 * healthy.time.median_ns
+
+
+def test_the_profiler_makes_a_late_rank_that_does_not_exist(healthy: Replay) -> None:
+    assert max(swap.host_ns for swap in healthy.swaps.values()) < 0.01 * healthy.time.median_ns
+
+
+def test_a_late_rank_that_exists_stays() -> None:
+    slow = replay(study(open_run(str(real_trace("h200-ddp/slow_cpu_rank")))), 34.26e6)
+    assert isinstance(slow, Replay)
+    assert slow.time.median_ns == pytest.approx(34.26e6, rel=0.002)
+    assert slow.swaps[1].host_ns == pytest.approx(8.53e6, rel=0.2)
+    assert slow.swaps[0].host_ns < 0.01 * slow.time.median_ns

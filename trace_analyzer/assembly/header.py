@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import median
 
 from trace_analyzer.analyses.nccl_settings import differing_settings
 from trace_analyzer.analyses.study import Study
-from trace_analyzer.assembly.options import Options
+from trace_analyzer.analyses.unprofiled import Unprofiled
 from trace_analyzer.assembly.peers import matching_warnings
 from trace_analyzer.assembly.ranks import ms
 from trace_analyzer.findings import (
@@ -67,12 +66,12 @@ def _versions(run: Run) -> dict[str, str]:
     return {name: " / ".join(values) for name, values in sorted(found.items())}
 
 
-def steps_doc(study: Study, options: Options) -> Steps:
+def steps_doc(study: Study, plain: Unprofiled | None) -> Steps:
     """Return which steps were used and what they take with and without the profiler."""
     bases = sorted({item.steps.basis for item in study.ranks.values()})
     numbers = sorted({int(n) for item in study.ranks.values() for n in item.steps.index})
     profiled = None if study.step_ns is None else ms(study.step_ns)
-    unprofiled, basis, count, series = _unprofiled(study.run, options)
+    unprofiled = None if plain is None else round(plain.step_ms, 6)
     return Steps(
         boundary=", ".join(bases) or "none",
         count=len(numbers),
@@ -81,27 +80,13 @@ def steps_doc(study: Study, options: Options) -> Steps:
         profiled_ms=profiled,
         profiled_mean_ms=None if study.step_mean_ns is None else ms(study.step_mean_ns),
         unprofiled_ms=unprofiled,
-        unprofiled_basis=basis,  # type: ignore[arg-type]
-        unprofiled_count=count,
-        unprofiled_steps_ms=series,
+        unprofiled_basis=None if plain is None else plain.basis,  # type: ignore[arg-type]
+        unprofiled_count=len(plain.steps_ms) or None if plain is not None else None,
+        unprofiled_steps_ms=[] if plain is None else [round(ms, 6) for ms in plain.steps_ms],
         perturbation=(
             None if not unprofiled or profiled is None else round(profiled / unprofiled - 1.0, 6)
         ),
     )
-
-
-def _unprofiled(
-    run: Run, options: Options
-) -> tuple[float | None, str | None, int | None, list[float]]:
-    """Return T without profiler: the given one, else the maximum over ranks of measured medians."""
-    if options.unprofiled_step_ms is not None:
-        return options.unprofiled_step_ms, "given", None, []
-    measured = [item for item in run.unprofiled if item.step_ms]
-    if not measured:
-        return None, None, None, []
-    slowest = max(measured, key=lambda item: median(item.step_ms))
-    series = [round(value, 6) for value in slowest.step_ms]
-    return round(median(slowest.step_ms), 6), "measured", len(series), series
 
 
 def warning_docs(study: Study, steps: Steps) -> list[WarningDoc]:

@@ -15,11 +15,13 @@ class Options:
     steps: tuple[int, int] | None = None
     ranks: tuple[int, ...] | None = None
     redact: bool = False
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
 
     def echo(self) -> dict[str, Any]:
         """Return the options that were set, for the report."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
-            if value not in (None, False)
+            if value not in (None, False, ())
         }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from trace_analyzer import __version__
 from trace_analyzer.analyses.host_steps import range_names
+from trace_analyzer.analyses.replay.replay import replay
 from trace_analyzer.analyses.study import Study, StudyOptions, study
+from trace_analyzer.analyses.unprofiled import unprofiled_step
 from trace_analyzer.assembly.header import environment_doc, run_doc, steps_doc, warning_docs
 from trace_analyzer.assembly.options import Options
 from trace_analyzer.assembly.peers import (
@@ -19,12 +21,15 @@ from trace_analyzer.assembly.peers import (
 )
 from trace_analyzer.assembly.ranks import rank_docs
 from trace_analyzer.assembly.redact import redact
+from trace_analyzer.assembly.replayed import replay_doc, with_replay
 from trace_analyzer.assembly.tables import collective_docs, kernel_docs
 from trace_analyzer.assembly.verdict import verdict_of
 from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.findings import SCHEMA_VERSION, Report, Tool
 from trace_analyzer.model import Run
-from trace_analyzer.rules import unfinished_collective
+from trace_analyzer.rules.catalogue import chosen
+from trace_analyzer.rules.context import Context
+from trace_analyzer.rules.judge import diagnose
 
 
 def analyse(run: Run, options: Options) -> Study:
@@ -57,16 +62,21 @@ def build_report(
     """Return the report of a run; `studied` saves analysing it again."""
     options = options or Options()
     results = studied or analyse(run, options)
-    steps = steps_doc(results, options)
+    plain = unprofiled_step(run.unprofiled, options.unprofiled_step_ms)
+    answer = replay(results, None if plain is None else plain.step_ms * 1e6)
+    withheld, replayed = (answer, None) if isinstance(answer, str) else ("", answer)
+    context = Context(study=results, replay=replayed, withheld=withheld)
+    diagnosis = diagnose(context, chosen(options.select, options.ignore))
+    steps = with_replay(steps_doc(results, plain), replayed)
     ranks = rank_docs(results)
     report = Report(
         schema_version=SCHEMA_VERSION,
         tool=Tool(name="trace-analyzer", version=__version__, options=options.echo()),
         run=run_doc(run),
         warnings=warning_docs(results, steps),
-        verdict=verdict_of(results, steps, ranks),
-        findings=[] if results.hangs is None else unfinished_collective.find(results.hangs),
-        checks=[],
+        verdict=verdict_of(results, steps, ranks, diagnosis),
+        findings=diagnosis.findings,
+        checks=diagnosis.checks,
         steps=steps,
         ranks=ranks,
         collectives=collective_docs(results),
@@ -77,6 +87,7 @@ def build_report(
         groups=group_docs(results),
         links=link_docs(results),
         transports=transport_docs(results),
+        replay=replay_doc(replayed, diagnosis.joint),
         answers=answer_docs(results),
         kernels=kernel_docs(results),
         environment=environment_doc(run),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from trace_analyzer.analyses.study import Study
+from trace_analyzer.assembly.conclusion import concluded
 from trace_analyzer.findings import RankDoc, StepPartition, Steps, Verdict
+from trace_analyzer.rules.judge import Diagnosis
 
 # Below this share of the step, exposed communication and idle time are not worth a look first.
 WORTH_A_LOOK = 0.1
@@ -21,8 +23,8 @@ _PARTS = (
 )
 
 
-def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc]) -> Verdict:
-    """Say where the step goes: no cause is claimed without a rule that proves it."""
+def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdict:
+    """Say what makes the step slow; where no cause is proven, where it goes."""
     cut = any(rank.truncated for rank in study.run.ranks)
     if not study.ranks and cut:
         return _verdict(
@@ -51,6 +53,11 @@ def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc]) -> Verdict:
             ),
             step_ms=None,
         )
+    found = concluded(steps, ranks, diagnosis)
+    return found or _where_it_goes(steps, ranks)
+
+
+def _where_it_goes(steps: Steps, ranks: list[RankDoc]) -> Verdict:
     slowest = max(
         (rank for rank in ranks if rank.step is not None),
         key=lambda rank: rank.step.step_median_ms if rank.step else 0.0,

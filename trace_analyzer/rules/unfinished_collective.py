@@ -25,28 +25,21 @@ PyTorch: Flight Recorder for debugging stuck jobs (documentation of torch.distri
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from trace_analyzer.analyses.hang_facts import Hang, HangKind, HangReport
-from trace_analyzer.findings import Evidence, Finding
-
-CODE, NAME = "COMM011", "unfinished-or-mismatched-collective"
-
-
-def find(report: HangReport) -> list[Finding]:
-    """Return one finding a hang, in order of first issue."""
-    return [_finding(hang, report) for hang in report.hangs]
+from trace_analyzer.findings import Evidence
+from trace_analyzer.rules.context import Context
+from trace_analyzer.rules.context import rank_list as _ranks
+from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
 
 
-def _ranks(ranks: Iterable[int]) -> str:
-    numbers = list(ranks)
-    if not numbers:
-        return "no rank"
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    shown = ", ".join(str(number) for number in numbers[:3])
-    more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
-    return f"ranks {shown}{more}"
+def find(context: Context) -> Answer:
+    """Return one cause a hang, in order of first issue."""
+    report = context.study.hangs
+    if report is None:
+        return NotApplicable(reason="no Flight Recorder dump was recorded")
+    if not report.hangs:
+        return Passed(reason="every collective in the dumps ended on all of its ranks")
+    return [_cause(hang, report) for hang in report.hangs]
 
 
 def _what(hang: Hang) -> str:
@@ -77,7 +70,7 @@ def _proof(hang: Hang) -> str:
     return f"{issued} {waiting}".strip() + later
 
 
-def _finding(hang: Hang, report: HangReport) -> Finding:
+def _cause(hang: Hang, report: HangReport) -> Cause:
     rows: list[list[str | float | int | None]] = [
         [
             variant.operation,
@@ -90,41 +83,46 @@ def _finding(hang: Hang, report: HangReport) -> Finding:
     ]
     timeout = "" if report.timeout_ms is None else f" (timeout {report.timeout_ms / 1e3:.0f} s)"
     absent = hang.without_dump
-    return Finding(
-        code=CODE,
-        name=NAME,
-        kind="fault",
-        status="experimental",
+    return Cause(
         title=_title(hang),
-        severity="high",
-        ranks=list(hang.ranks),
-        recoverable_ms=None,
-        recoverable_interval_ms=None,
-        ceiling_ms=None,
-        basis="evidence",
+        ranks=tuple(hang.ranks),
+        ceiling_ns=None,
+        size=1.0,
         confidence="low" if absent else "medium",
         confidence_reason=(
             f"{_ranks(absent)} left no dump" if absent else "every member of the group left a dump"
         ),
-        caused_by=None,
         proof=_proof(hang),
         rival=f"Not a slow network: the dumps show who did not come{timeout}.",
         limits=(
             "A dump written while the job runs shows what is in flight as unfinished: compare the "
             "time of the dump with its last activity."
         ),
-        evidence=[
-            Evidence(
-                title="What ranks issued",
-                columns=["operation", "type", "elements in", "elements out", "ranks"],
-                rows=rows,
+        evidence=(
+            (
+                Evidence(
+                    title="What ranks issued",
+                    columns=["operation", "type", "elements in", "elements out", "ranks"],
+                    rows=rows,
+                ),
             )
-        ]
-        if rows
-        else [],
-        ranges=[],
-        actions=[
+            if rows
+            else ()
+        ),
+        actions=(
             f"Look at what {_ranks(hang.ranks)} executed when the others entered the collective.",
             "Check that all ranks get the same number of batches and take the same branches.",
-        ],
+        ),
+        explains_late=False,
     )
+
+
+RULE = Rule(
+    code="COMM011",
+    name="unfinished-or-mismatched-collective",
+    kind="fault",
+    status="experimental",
+    needs="Flight Recorder dumps",
+    find=find,
+    evidence_only=True,
+)

@@ -43,12 +43,16 @@ class RankProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Built:
-    """A program with what was recorded of it: `start_ns`, `end_ns` of operations, and the ranks."""
+    """A program with what was recorded of it: `start_ns`, `end_ns` of operations, and the ranks.
+
+    `instance` is the matched instance of each of the program's collectives.
+    """
 
     program: Program
     parts: Mapping[int, RankProgram]
     op_start_ns: Int64Array
     op_end_ns: Int64Array
+    instance: Int64Array
     edges: int
     violated: int
     unmatched: int
@@ -66,10 +70,9 @@ def build_program(
     ranks: Mapping[int, tuple[Rank, DeviceSteps, Busy]],
     cross: CrossRank | None,
     contention: Contention,
+    numbers: tuple[int, ...],
 ) -> Built:
-    """Return the program of the complete steps that all ranks have."""
-    common = set.intersection(*(set(steps.index.tolist()) for _, steps, _ in ranks.values()))
-    numbers = tuple(sorted(common))
+    """Return the program of the steps `numbers`, which follow each other and all ranks have."""
     zero = min(
         _first_mark(steps, numbers) + _shift(n, ranks, cross) for n, (_, steps, _) in ranks.items()
     )
@@ -298,7 +301,7 @@ def _joined(
         [part["stream"] + first for part, first in zip(columns, streams, strict=False)]
     )
     start, end = op("start"), op("end")
-    collective, transfer, offset, size = _collectives(op("collective"), start, end, cross)
+    collective, transfer, offset, size, kept = _collectives(op("collective"), start, end, cross)
     lost = int(np.sum((op("class") == COMM) & (collective == NONE) & (op("node") != NONE)))
     program = Program(
         ranks=tuple(ranks),
@@ -333,6 +336,7 @@ def _joined(
         parts=parts,
         op_start_ns=start,
         op_end_ns=end,
+        instance=kept,
         edges=sum(len(p.edges.device_from) for p in parts.values()),
         violated=sum(p.edges.violated for p in parts.values()),
         unmatched=lost,
@@ -345,8 +349,8 @@ def _first(count: Int64Array) -> Int64Array:
 
 def _collectives(
     instance: Int64Array, start: Int64Array, end: Int64Array, cross: CrossRank | None
-) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """Return (collective of each operation, transfer, end offset of each operation, size).
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
+    """Return (collective of each operation, transfer, end offset of each operation, size, instance).
 
     Only collectives of which all members are in the program are joined; others keep their own
     duration. The offset is what a member ended after last arrival plus transfer.
@@ -354,7 +358,7 @@ def _collectives(
     nothing = np.empty(0, dtype=np.int64)
     offset = np.zeros(len(instance), dtype=np.int64)
     if cross is None or not bool(np.any(instance != NONE)):
-        return np.full(len(instance), NONE, dtype=np.int64), nothing, offset, nothing
+        return np.full(len(instance), NONE, dtype=np.int64), nothing, offset, nothing, nothing
     full = np.diff(cross.matches.first)
     have = np.bincount(instance[instance != NONE], minlength=len(full))
     kept = np.flatnonzero(have == full)
@@ -366,7 +370,7 @@ def _collectives(
     arrival = np.full(len(kept), NA_INT64, dtype=np.int64)
     np.maximum.at(arrival, collective[member], start[member])
     offset[member] = end[member] - (arrival + transfer)[collective[member]]
-    return collective, transfer, offset, full[kept]
+    return collective, transfer, offset, full[kept], kept.astype(np.int64)
 
 
 __all__ = ["Built", "RankProgram", "build_program"]

@@ -8,6 +8,7 @@ a host infinitely fast. Device times are not corrected.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,20 +19,27 @@ from trace_analyzer.analyses.idle import launching_threads
 from trace_analyzer.analyses.replay.build import Built, RankProgram
 from trace_analyzer.analyses.replay.host import NO_CALL
 from trace_analyzer.analyses.replay.program import Program
-from trace_analyzer.model import Rank
-from trace_analyzer.schema import Float64Array, Int64Array
+from trace_analyzer.model import Rank, SourceKind
+from trace_analyzer.schema import Float64Array, Int64Array, is_na
 from trace_analyzer.tables import HostCategory
+
+_AUTOGRAD = re.compile(r"^autograd::|Backward\d*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilerCosts:
     """Costs of recording, ns an event; `floor` is the share of a gap or call that is always left.
 
-    `basis` says where the numbers come from: "calibration", or "default for …".
+    `operator_ns` is for dispatched operators, `autograd_ns` for the nodes of backward and what
+    wraps them, `annotation_ns` for ranges and Python frames, `call_ns` for runtime calls and
+    `launch_ns` for those that launch something. `basis` says where the numbers come from.
     """
 
     operator_ns: float
+    autograd_ns: float
+    annotation_ns: float
     call_ns: float
+    launch_ns: float
     floor: float
     basis: str
 
@@ -40,47 +48,76 @@ class ProfilerCosts:
 # labelled runs. Operators and calls trade off against each other in it, so that one alone means
 # little; a bundle's own calibration replaces both.
 DEFAULT_KINETO = ProfilerCosts(
-    operator_ns=6_000.0, call_ns=3_000.0, floor=0.1, basis="default for torch.profiler"
+    operator_ns=6_000.0,
+    autograd_ns=6_000.0,
+    annotation_ns=6_000.0,
+    call_ns=3_000.0,
+    launch_ns=3_000.0,
+    floor=0.1,
+    basis="default for torch.profiler",
+)
+DEFAULT_NSYS = ProfilerCosts(
+    operator_ns=0.0,
+    autograd_ns=0.0,
+    annotation_ns=0.0,
+    call_ns=0.0,
+    launch_ns=0.0,
+    floor=0.1,
+    basis="default for nsys",
 )
 
 
+def default_costs(source: SourceKind) -> ProfilerCosts:
+    """Return the costs that are taken where the recording brings no calibration."""
+    return DEFAULT_NSYS if source == SourceKind.NSYS else DEFAULT_KINETO
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NodeEvents:
-    """Recorded events of one rank's nodes; arrays have one entry a node.
+class NodeCosts:
+    """What recording cost around the nodes of one rank, ns; arrays have one entry a node."""
 
-    Halves of events (a start or an end) in the gap before a node and inside it, and the
-    profiler's own work there, ns.
-    """
-
-    gap_halves: Float64Array
-    inside_halves: Float64Array
-    gap_overhead_ns: Int64Array
-    inside_overhead_ns: Int64Array
+    gap_ns: Float64Array
+    inside_ns: Float64Array
 
 
-def node_events(rank: Rank, part: RankProgram) -> NodeEvents:
-    """Count what was recorded around the nodes of a rank, on its launching threads."""
+def node_costs(rank: Rank, part: RankProgram, costs: ProfilerCosts) -> NodeCosts:
+    """Return the recording costs in the gap before every node of a rank and inside it."""
     events, host = rank.events, part.host
-    mine = np.isin(events.thread, launching_threads(rank)) & np.isin(
-        events.category, (HostCategory.OPERATOR, HostCategory.ANNOTATION, HostCategory.PYTHON)
+    kinds = (HostCategory.OPERATOR, HostCategory.ANNOTATION, HostCategory.PYTHON)
+    mine = np.isin(events.thread, launching_threads(rank)) & np.isin(events.category, kinds)
+    each = _event_costs(rank)[mine] @ np.array(
+        [costs.operator_ns, costs.autograd_ns, costs.annotation_ns]
     )
-    edges = np.sort(np.concatenate([events.start_ns[mine], events.end_ns[mine]]))
+    at = np.concatenate([events.start_ns[mine], events.end_ns[mine]])
+    order = np.argsort(at, kind="stable")
+    edges = at[order]
+    spent = np.concatenate([[0.0], np.cumsum(np.concatenate([each, each])[order] / 2)])
     overhead = events.category == HostCategory.OVERHEAD
     busy = intervals.union(events.start_ns[overhead], events.end_ns[overhead])
     start, end = host.start_ns, host.end_ns
     before = np.concatenate([start[:1], end[:-1]])
+    is_call = host.call != NO_CALL
+    launches = np.zeros(len(rank.calls), dtype=np.bool_)
+    launch = rank.operations.launch
+    launches[launch[~is_na(launch)]] = True
+    own = np.where(launches[np.where(is_call, host.call, 0)], costs.launch_ns, costs.call_ns)
+    half = own / 2 * is_call
 
-    def count(low: Int64Array, high: Int64Array) -> Float64Array:
-        found = np.searchsorted(edges, high, side="left") - np.searchsorted(edges, low, side="left")
-        halves: Float64Array = np.maximum(found, 0).astype(np.float64) / 2
-        return halves
+    def within(low: Int64Array, high: Int64Array) -> Float64Array:
+        first, last = np.searchsorted(edges, low), np.searchsorted(edges, high)
+        found: Float64Array = spent[np.maximum(last, first)] - spent[first]
+        total: Float64Array = found + half + intervals.coverage(busy, low, high)
+        return total
 
-    return NodeEvents(
-        gap_halves=count(before, start),
-        inside_halves=count(start, end),
-        gap_overhead_ns=intervals.coverage(busy, before, start),
-        inside_overhead_ns=intervals.coverage(busy, start, end),
-    )
+    return NodeCosts(gap_ns=within(before, start), inside_ns=within(start, end))
+
+
+def _event_costs(rank: Rank) -> Float64Array:
+    """Return which class every host event is of, shape (events, 3): 1 in its column."""
+    autograd = np.array([_AUTOGRAD.search(text) is not None for text in rank.names], dtype=np.bool_)
+    operator = rank.events.category == HostCategory.OPERATOR
+    back = operator & autograd[rank.events.name]
+    return np.stack([operator & ~back, back, ~operator], axis=1).astype(np.float64)
 
 
 def unperturbed(
@@ -95,25 +132,9 @@ def unperturbed(
     program = built.program
     for position, (number, part) in enumerate(built.parts.items()):
         nodes = slice(int(program.node_first[position]), int(program.node_first[position + 1]))
-        seen = node_events(ranks[number], part)
-        is_call = part.host.call != NO_CALL
-        half_call = costs.call_ns / 2 * is_call
-        gaps.append(
-            _less(
-                program.node_gap_ns[nodes],
-                costs.operator_ns * seen.gap_halves + half_call + seen.gap_overhead_ns,
-                costs.floor,
-                scale,
-            )
-        )
-        tasks.append(
-            _less(
-                program.node_cost_ns[nodes],
-                costs.operator_ns * seen.inside_halves + half_call + seen.inside_overhead_ns,
-                costs.floor,
-                scale,
-            )
-        )
+        seen = node_costs(ranks[number], part, costs)
+        gaps.append(_less(program.node_gap_ns[nodes], seen.gap_ns, costs.floor, scale))
+        tasks.append(_less(program.node_cost_ns[nodes], seen.inside_ns, costs.floor, scale))
     return replace(program, node_gap_ns=np.concatenate(gaps), node_cost_ns=np.concatenate(tasks))
 
 

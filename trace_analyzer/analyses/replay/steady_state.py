@@ -11,9 +11,7 @@ from trace_analyzer.analyses.replay.program import NONE, Program, completions_ns
 from trace_analyzer.analyses.replay.simulate import simulate
 from trace_analyzer.schema import AnyArray, Float64Array, Int64Array
 
-# The window is run this often; the first steps start with empty streams and are left out.
-REPETITIONS = 3
-SETTLING_STEPS = 5
+REPETITIONS = 3  # the window is run this often
 
 
 def without_backlog(program: Program) -> Program:
@@ -132,12 +130,17 @@ def _ragged_order(first: Int64Array, order: AnyArray, times: int) -> Int64Array:
 
 
 def step_times_ns(program: Program, times: int = REPETITIONS) -> Float64Array:
-    """Return the settled step times of every rank, shape (ranks, steps), ns."""
+    """Return the settled time of every step of the window, shape (ranks, steps), ns.
+
+    The first repetition starts with empty streams and is left out; a step's time is the mean of
+    its other repetitions.
+    """
     longer = repeated(program, times)
     ends = completions_ns(longer, simulate(longer))
-    settled = np.diff(ends, axis=1).astype(np.float64)
-    skip = min(SETTLING_STEPS, settled.shape[1] - 1)
-    return settled[:, skip:]
+    steps = len(program.steps)
+    settled = np.diff(ends, axis=1)[:, steps - 1 :].astype(np.float64)
+    each: Float64Array = settled.reshape(len(program.ranks), times - 1, steps).mean(axis=1)
+    return each
 
 
 def step_time_ns(program: Program, times: int = REPETITIONS) -> float:

@@ -1,0 +1,321 @@
+"""The replay of a run: how well it repeats the recording, T without the profiler, and gains.
+
+A gain is T of the base program minus T of the edited one, both settled and without the profiler's
+costs. Where the unprofiled step is known, host time is scaled so that T of the base equals it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from trace_analyzer.analyses.replay.build import Built, build_program
+from trace_analyzer.analyses.replay.costs import ProfilerCosts, default_costs, unperturbed
+from trace_analyzer.analyses.replay.edit import Edit
+from trace_analyzer.analyses.replay.program import COMM, NONE, Program, completions_ns
+from trace_analyzer.analyses.replay.simulate import ReplayError, simulate
+from trace_analyzer.analyses.replay.steady_state import step_times_ns
+from trace_analyzer.analyses.study import Study
+from trace_analyzer.model import Rank
+from trace_analyzer.schema import Float64Array, is_na
+from trace_analyzer.tables import CallKind
+
+# Above these a replay explains the recording too badly to be asked what a change would give.
+LARGEST_ERROR = 0.05
+LARGEST_VIOLATED_SHARE = 0.10
+LARGEST_UNMATCHED_SHARE = 0.02
+LARGEST_UNLAUNCHED_SHARE = 0.05
+# What a replay holds at most; a longer recording is replayed over its last steps.
+LARGEST_OPERATIONS = 600_000
+LARGEST_STEPS = 24
+LEAST_STEPS = 2
+# Bounds of the factor by which host time may be scaled to meet a known step.
+SCALES = (0.25, 4.0)
+# What the model itself is wrong by, beside the steps' own variation: shares of a gain and of T.
+ERROR_OF_GAIN = 0.10
+ERROR_OF_STEP = 0.005
+# Half-widths of the 95 % interval of a predicted step, by what bounds it, as a share.
+PREDICTION_ERROR = {"device": 0.04, "mixed": 0.15, "host": 0.18}
+BOOTSTRAPS = 400
+# With more ranks than this, only those that came last most are tried for being late.
+MOST_SUSPECTS = 8
+# The step is bound by one side where the other side's time hardly matters.
+BOUND_SHARE = 0.98
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTime:
+    """Settled steps of a program: `table_ns`, shape (ranks, steps)."""
+
+    table_ns: Float64Array
+
+    @property
+    def median_ns(self) -> float:
+        """Maximum over ranks of the median step."""
+        return float(np.max(np.median(self.table_ns, axis=1)))
+
+    @property
+    def mean_ns(self) -> float:
+        """Maximum over ranks of the mean step."""
+        return float(np.max(np.mean(self.table_ns, axis=1)))
+
+    def value_ns(self, *, mean: bool) -> float:
+        """Return T by the statistic that fits the cause."""
+        return self.mean_ns if mean else self.median_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What an edit gives back, ns a step, with a 95 % interval; `left_ns` is T after it."""
+
+    gain_ns: float
+    interval_ns: tuple[float, float]
+    left_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """What all ranks gain when one gets its peers' host times, or their kernel times, ns a step."""
+
+    host_ns: float
+    device_ns: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replay:
+    """A run that can be asked what a change would give.
+
+    `error` is the median over steps and ranks of how far a replay of the recording misses a step's
+    length, as a share of it. `predicted` are the steps without the profiler's costs, `time` the
+    base of all gains: the same, scaled by `scale` to a known step.
+    """
+
+    built: Built
+    ranks: Mapping[int, Rank]
+    costs: ProfilerCosts
+    error: float
+    predicted: StepTime
+    known_ns: float | None
+    scale: float
+    base: Program
+    time: StepTime
+    bound: str
+    suspects: tuple[int, ...]
+
+    @cached_property
+    def swaps(self) -> Mapping[int, Swap]:
+        """Gains of giving one rank its peers' times, for the ranks that may be late."""
+        found: dict[int, Swap] = {}
+        for number in self.suspects:
+            host, device = self.edit(), self.edit()
+            host.like_peers(number, host=True)
+            device.like_peers(number, device=True)
+            found[number] = Swap(
+                host_ns=self.gain(host).gain_ns, device_ns=self.gain(device).gain_ns
+            )
+        return found
+
+    @property
+    def predicted_interval_ns(self) -> tuple[float, float]:
+        """95 % interval of the predicted step: what predictions of its kind were wrong by."""
+        share = PREDICTION_ERROR[self.bound]
+        middle = self.predicted.median_ns
+        return middle * (1.0 - share), middle * (1.0 + share)
+
+    def edit(self) -> Edit:
+        """Return an empty edit of the base program."""
+        return Edit(self.built, self.ranks, self.base)
+
+    def gain(self, edit: Edit, *, mean: bool = False) -> Gain:
+        """Return what an edit gives back. An empty one gives exactly 0. Raises `ReplayError`."""
+        program = edit.program()
+        if program is self.base:
+            left = self.time.value_ns(mean=mean)
+            return Gain(gain_ns=0.0, interval_ns=(0.0, 0.0), left_ns=left)
+        after = StepTime(table_ns=step_times_ns(program))
+        left = after.value_ns(mean=mean)
+        gain = self.time.value_ns(mean=mean) - left
+        return Gain(gain_ns=gain, interval_ns=self._interval(after, gain, mean=mean), left_ns=left)
+
+    def _interval(self, after: StepTime, gain: float, *, mean: bool) -> tuple[float, float]:
+        """Return gain ± the steps' own variation (bootstrap) and the model's error together."""
+        before_ns, after_ns = self.time.table_ns, after.table_ns
+        steps = before_ns.shape[1]
+        chosen = np.random.default_rng(0).integers(0, steps, (BOOTSTRAPS, steps))
+        statistic = np.mean if mean else np.median
+
+        def times(table: Float64Array) -> Float64Array:
+            found: Float64Array = np.max(statistic(table[:, chosen], axis=2), axis=0)
+            return found
+
+        low, high = np.percentile(times(before_ns) - times(after_ns), [2.5, 97.5])
+        model = np.hypot(ERROR_OF_GAIN * gain, ERROR_OF_STEP * self.time.value_ns(mean=mean))
+        below, above = max(gain - float(low), 0.0), max(float(high) - gain, 0.0)
+        return gain - float(np.hypot(below, model)), gain + float(np.hypot(above, model))
+
+
+def replay(study: Study, known_ns: float | None = None) -> Replay | str:
+    """Return the replay of a run, or the reason why replayed numbers are withheld."""
+    reason = _lacking(study)
+    if reason:
+        return reason
+    numbers = _window(study)
+    if len(numbers) < LEAST_STEPS:
+        return f"fewer than {LEAST_STEPS} complete steps follow each other on all ranks"
+    ranks = {number: item.rank for number, item in study.ranks.items()}
+    try:
+        built = build_program(
+            {n: (item.rank, item.steps, item.busy) for n, item in study.ranks.items()},
+            study.cross,
+            study.contention,
+            numbers,
+        )
+        reason = _unfit(built)
+        error = _self_error(built)
+        if not reason and error > LARGEST_ERROR:
+            reason = f"it misses the recorded steps by {100 * error:.1f} %"
+        if reason:
+            return reason
+        costs = default_costs(study.run.ranks[0].source)
+        predicted = StepTime(table_ns=step_times_ns(unperturbed(built, ranks, costs)))
+        scale = 1.0 if known_ns is None else _fitted(built, ranks, costs, known_ns)
+        base = unperturbed(built, ranks, costs, scale)
+        time = predicted if scale == 1.0 else StepTime(table_ns=step_times_ns(base))
+    except ReplayError as problem:
+        return str(problem)
+    return Replay(
+        built=built,
+        ranks=ranks,
+        costs=costs,
+        error=error,
+        predicted=predicted,
+        known_ns=known_ns,
+        scale=scale,
+        base=base,
+        time=time,
+        bound=_bound(built, ranks, base, time),
+        suspects=_suspects(study),
+    )
+
+
+def _suspects(study: Study) -> tuple[int, ...]:
+    """Return the ranks that are tried for lateness: all of a few, else those seen late most."""
+    if len(study.ranks) < 2:
+        return ()
+    if len(study.ranks) <= MOST_SUSPECTS:
+        return tuple(study.ranks)
+    late = sorted(study.late, key=lambda item: -item.late_ns)[:MOST_SUSPECTS]
+    return tuple(sorted(item.rank for item in late))
+
+
+def _lacking(study: Study) -> str:
+    """Return what the recording lacks for a replay, "" if nothing."""
+    if not study.ranks:
+        return "no GPU operations were recorded"
+    for number, item in study.ranks.items():
+        rank = item.rank
+        if not len(item.steps) or item.steps.partial:
+            return f"rank {number} has no complete step"
+        if not len(rank.calls):
+            return f"rank {number} has no CUDA calls"
+        inside = item.steps.operation_step >= 0
+        lost = float(np.mean(is_na(rank.operations.launch)[inside])) if inside.any() else 1.0
+        if lost > LARGEST_UNLAUNCHED_SHARE:
+            return f"{100 * lost:.0f} % of rank {number}'s GPU operations have no launch call"
+        if (
+            bool(np.any(rank.calls.kind == CallKind.GRAPH_LAUNCH))
+            and rank.capture.graph_mode == "graph"
+        ):
+            return f"rank {number}'s CUDA graphs hide their kernels"
+    return ""
+
+
+def _window(study: Study) -> tuple[int, ...]:
+    """Return the step numbers to replay: from the first steady one on, without a hole."""
+    common = set.intersection(*(set(item.steps.index.tolist()) for item in study.ranks.values()))
+    if not study.steady.used:
+        return ()
+    first = min(study.steady.used)
+    numbers = sorted(number for number in common if number >= first)
+    if study.options.steps is not None:
+        numbers = [number for number in numbers if number in set(study.steady.used)]
+    holes = [k for k, (a, b) in enumerate(pairwise(numbers)) if b != a + 1]
+    numbers = numbers[holes[-1] + 1 :] if holes else numbers
+    counts = sum(
+        np.bincount(np.maximum(item.steps.operation_step, 0), minlength=len(item.steps)).mean()
+        for item in study.ranks.values()
+    )
+    most = max(LEAST_STEPS, min(LARGEST_STEPS, int(LARGEST_OPERATIONS / max(counts, 1.0))))
+    return tuple(numbers[-most:])
+
+
+def _unfit(built: Built) -> str:
+    """Return why the graph cannot be trusted, "" if it can."""
+    comm = int(np.sum((built.program.op_class == COMM) & (built.program.op_node != NONE)))
+    if len(built.parts) > 1 and built.unmatched > LARGEST_UNMATCHED_SHARE * max(comm, 1):
+        return f"{built.unmatched} of {comm} communication kernels have no partner on other ranks"
+    if built.violated > LARGEST_VIOLATED_SHARE * max(built.edges + built.violated, 1):
+        total = built.edges + built.violated
+        return f"{built.violated} of {total} dependencies between streams contradict the recording"
+    return ""
+
+
+def _self_error(built: Built) -> float:
+    """Return the median miss of a step's length by a replay of the recording itself."""
+    done = completions_ns(built.program, simulate(built.program))
+    recorded = _completions(built)
+    if done.shape[1] < 2:
+        return 0.0
+    length = np.maximum(np.diff(recorded, axis=1), 1)
+    return float(np.median(np.abs(np.diff(done, axis=1) - np.diff(recorded, axis=1)) / length))
+
+
+def _completions(built: Built) -> Float64Array:
+    program = built.program
+    step = program.step_of_operation()
+    table = np.full((len(program.ranks), len(program.steps)), np.iinfo(np.int64).min)
+    inside = step >= 0
+    np.maximum.at(table, (program.op_rank[inside], step[inside]), built.op_end_ns[inside])
+    ends: Float64Array = np.maximum.accumulate(table, axis=1)
+    return ends
+
+
+def _fitted(
+    built: Built, ranks: Mapping[int, Rank], costs: ProfilerCosts, known_ns: float
+) -> float:
+    """Return the factor of host time with which T comes nearest to the known step.
+
+    T grows with it, so that bisection finds it; where even the bounds do not reach the known step,
+    because the device alone decides, 1 is as good as any other factor.
+    """
+
+    def time(scale: float) -> float:
+        return StepTime(table_ns=step_times_ns(unperturbed(built, ranks, costs, scale))).median_ns
+
+    low, high = SCALES
+    if not time(low) < known_ns < time(high):
+        return 1.0
+    for _ in range(12):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if time(middle) < known_ns else (low, middle)
+    return float(np.sqrt(low * high))
+
+
+def _bound(built: Built, ranks: Mapping[int, Rank], base: Program, time: StepTime) -> str:
+    """Return which side decides the step: "device", "host", or "mixed"."""
+    fast_host = Edit(built, ranks, base)
+    fast_device = Edit(built, ranks, base)
+    for number in ranks:
+        fast_host.all_host(number, 0.0)
+        fast_device.scale_duration(number, built.parts[number].op_row, 0.0)
+    fast_device.column("collective_transfer_ns")[:] = 0
+    total = time.median_ns
+    if StepTime(table_ns=step_times_ns(fast_host.program())).median_ns >= BOUND_SHARE * total:
+        return "device"
+    if StepTime(table_ns=step_times_ns(fast_device.program())).median_ns >= BOUND_SHARE * total:
+        return "host"
+    return "mixed"

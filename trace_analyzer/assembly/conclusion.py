@@ -1,0 +1,102 @@
+"""The verdict where rules and replay reach one: a fault, an opportunity, or nothing worth fixing."""
+
+from __future__ import annotations
+
+from trace_analyzer.findings import Check, Finding, RankDoc, Steps, Verdict
+from trace_analyzer.rules.judge import PRIMARY_SHARE, Diagnosis
+
+
+def concluded(steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdict | None:
+    """Return the verdict of the rules; None where they cannot say that nothing is wrong."""
+    total = steps.unprofiled_ms or steps.profiled_ms
+    if total is None:
+        return None
+    joint = None if diagnosis.joint is None else round(diagnosis.joint.gain_ns / 1e6, 6)
+    primary = _leading(diagnosis.findings, "fault", total)
+    opportunity = _leading(diagnosis.findings, "opportunity", total)
+    lead = primary or opportunity
+    if lead is None and steps.replay_error is None:
+        return None  # without a replay, what was not seen may still be there
+    if lead is None:
+        return _nothing(ranks, diagnosis, total)
+    gain = lead.recoverable_ms if lead.recoverable_ms is not None else lead.ceiling_ms or 0.0
+    at_most = "" if lead.recoverable_ms is not None else "at most "
+    words = f"gives back {at_most}{gain:.1f} of {total:.1f} ms a step ({100 * gain / total:.0f} %)."
+    if primary is not None:
+        headline = f"{primary.title} Fixing it {words}"
+    else:
+        headline = f"Nothing is broken. {lead.title} Changing it {words}"
+    state = "nothing" if primary is None else "fault" if lead.confidence == "high" else "likely"
+    return Verdict(
+        state=state,  # type: ignore[arg-type]
+        headline=headline,
+        proof=lead.proof,
+        rival=lead.rival,
+        do_next=lead.actions[0] if lead.actions else "",
+        confidence=lead.confidence if primary is not None else None,
+        primary=None if primary is None else primary.code,
+        opportunity=None if opportunity is None else opportunity.code,
+        step_ms=total,
+        recoverable_ms=lead.recoverable_ms,
+        recoverable_interval_ms=lead.recoverable_interval_ms,
+        joint_recoverable_ms=joint,
+    )
+
+
+def _leading(findings: list[Finding], kind: str, total_ms: float) -> Finding | None:
+    """Return the first finding of a kind that is stable, explained by no other, and large enough."""
+    for finding in findings:
+        gain = finding.recoverable_ms if finding.recoverable_ms is not None else finding.ceiling_ms
+        large = gain is not None and gain >= PRIMARY_SHARE * total_ms
+        if (
+            finding.kind == kind
+            and finding.status == "stable"
+            and finding.caused_by is None
+            and finding.basis != "evidence"
+            and large
+        ):
+            return finding
+    return None
+
+
+def _nothing(ranks: list[RankDoc], diagnosis: Diagnosis, total_ms: float) -> Verdict:
+    asked = [check for check in diagnosis.checks if check.state != "not-applicable"]
+    skipped = [check for check in diagnosis.checks if check.state == "not-applicable"]
+    proof = f"{_codes(asked)} causes were checked, {_codes(skipped)} not applicable."
+    waits = [
+        (rank.step.comm_exposed_wait_ms or 0.0, rank.rank)
+        for rank in ranks
+        if rank.step is not None
+    ]
+    wait, waiting = max(waits, default=(0.0, 0))
+    if wait >= PRIMARY_SHARE * total_ms:
+        proof += (
+            f" The trace shows rank {waiting} waiting {wait:.1f} ms a step, but no rank gains the "
+            "others anything by its peers' times: without the profiler that wait is gone, or it "
+            "is hidden."
+        )
+    parts = [rank.step for rank in ranks if rank.step is not None]
+    slowest = max(parts, key=lambda step: step.step_median_ms)
+    filled = f"{slowest.compute_ms:.1f} ms of compute"
+    if slowest.comm_exposed_transfer_ms:
+        filled += (
+            f", {slowest.comm_exposed_transfer_ms:.1f} ms of transfer that compute does not hide"
+        )
+    return Verdict(
+        state="nothing",
+        headline=f"No cause above {100 * PRIMARY_SHARE:.0f} % of the {total_ms:.1f} ms step.",
+        proof=proof,
+        rival=f"What fills the step. {filled[0].upper()}{filled[1:]}.",
+        do_next="Nothing to repair. To go faster, change the work: see Kernels.",
+        confidence=None,
+        primary=None,
+        opportunity=None,
+        step_ms=total_ms,
+        recoverable_ms=None,
+        recoverable_interval_ms=None,
+        joint_recoverable_ms=None,
+    )
+
+
+def _codes(checks: list[Check]) -> int:
+    return len({check.code for check in checks})

@@ -1,0 +1,42 @@
+"""All rules, in the order of the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+
+from trace_analyzer.rules.rule import Rule
+
+# Modules of this package, one a rule; each holds `RULE`.
+MODULES = (
+    "per_step_sync",
+    "unfinished_collective",
+    "late_rank_host",
+)
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Return every rule, by code."""
+    found = [import_module(f"trace_analyzer.rules.{name}").RULE for name in MODULES]
+    return tuple(sorted(found, key=lambda rule: rule.code))
+
+
+def module_of(rule: Rule) -> str:
+    """Return the documentation of a rule: the docstring of its module."""
+    for name in MODULES:
+        module = import_module(f"trace_analyzer.rules.{name}")
+        if module.RULE is rule:
+            return module.__doc__ or ""
+    raise KeyError(rule.code)
+
+
+def chosen(select: Sequence[str], ignore: Sequence[str]) -> tuple[Rule, ...]:
+    """Return the rules whose code begins with one of `select` (all if empty) and none of `ignore`."""
+    return tuple(
+        rule
+        for rule in rules()
+        if (not select or rule.code.startswith(tuple(select)))
+        and not (ignore and rule.code.startswith(tuple(ignore)))
+    )

@@ -1,0 +1,236 @@
+"""From causes to findings: what each gives back, which of them stand, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from trace_analyzer.analyses.replay.replay import Gain
+from trace_analyzer.analyses.replay.simulate import ReplayError
+from trace_analyzer.findings import Check, Finding
+from trace_analyzer.rules.context import Context
+from trace_analyzer.rules.rule import Cause, Confidence, Kind, NotApplicable, Passed, Rule
+
+# Below this share of the step nothing is told from noise: two healthy runs of an eager loop
+# differ by it.
+LEAST_SHARE = 0.02
+PRIMARY_SHARE = 0.03
+HIGH_SHARE = 0.10
+_CONFIDENCE = {"low": 0, "medium": 1, "high": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A cause with what it gives back; `share` of the step orders them."""
+
+    rule: Rule
+    cause: Cause
+    kind: Kind
+    gain: Gain | None
+    share: float
+    caused_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """All that the rules say: findings in order, checks, and all edits together."""
+
+    findings: list[Finding]
+    checks: list[Check]
+    joint: Gain | None
+
+
+def diagnose(context: Context, rules: Sequence[Rule]) -> Diagnosis:
+    """Ask every rule, replay what it saw, and order what stands."""
+    judged: list[Judged] = []
+    checks: list[Check] = []
+    for rule in rules:
+        try:
+            answer = rule.find(context)
+            if isinstance(answer, Passed | NotApplicable):
+                checks.append(_check(rule, answer))
+                continue
+            for cause in answer:
+                result = _judge(context, rule, cause)
+                if isinstance(result, Check):
+                    checks.append(result)
+                else:
+                    judged.append(result)
+            if not answer:
+                checks.append(_check(rule, Passed(reason="nothing of the kind was seen")))
+        except Exception as problem:  # noqa: BLE001 (one rule's failure never stops the report)
+            reason = f"{type(problem).__name__}: {problem}"
+            checks.append(_state(rule, "error", reason, "report this with the trace, if you can"))
+    judged = _linked(judged)
+    judged.sort(key=_order)
+    judged = _behind_their_cause(judged)
+    return Diagnosis(
+        findings=[_finding(context, item) for item in judged],
+        checks=sorted(checks, key=lambda check: check.code),
+        joint=_joint(context, judged),
+    )
+
+
+def _judge(context: Context, rule: Rule, cause: Cause) -> Judged | Check:
+    kind: Kind = cause.kind or rule.kind
+    if rule.evidence_only:
+        return Judged(rule=rule, cause=cause, kind=kind, gain=None, share=cause.size)
+    total = context.mean_step_ns if cause.mean else context.step_ns
+    if context.replay is None or cause.edit is None:
+        share = (cause.ceiling_ns or 0.0) / total if total else 0.0
+        if share < LEAST_SHARE:
+            return _state(rule, "passed", _small(cause, share, "at most "), "")
+        return Judged(
+            rule=rule, cause=cause, kind=_lowered(rule, kind, share), gain=None, share=share
+        )
+    edit = context.replay.edit()
+    cause.edit(edit)
+    gain = context.replay.gain(edit, mean=cause.mean)
+    share = gain.gain_ns / total if total else 0.0
+    if share < LEAST_SHARE:
+        return _state(rule, "passed", _small(cause, max(share, 0.0), ""), "")
+    if gain.interval_ns[0] <= 0:
+        low, high = (value / 1e6 for value in gain.interval_ns)
+        reason = (
+            f"{cause.title} Fixing it gives {gain.gain_ns / 1e6:.1f} ms a step, between {low:.1f} "
+            f"and {high:.1f} ms: not told from nothing."
+        )
+        return _state(rule, "not-distinguishable", reason, "more recorded steps")
+    return Judged(rule=rule, cause=cause, kind=_lowered(rule, kind, share), gain=gain, share=share)
+
+
+def _lowered(rule: Rule, kind: Kind, share: float) -> Kind:
+    return "opportunity" if share < rule.opportunity_below else kind
+
+
+def _small(cause: Cause, share: float, at_most: str) -> str:
+    return f"{cause.title} It costs {at_most}{100 * share:.1f} % of the step."
+
+
+def _check(rule: Rule, answer: Passed | NotApplicable) -> Check:
+    if isinstance(answer, Passed):
+        return _state(rule, "passed", answer.reason, "")
+    return _state(rule, "not-applicable", answer.reason, answer.needs or rule.needs)
+
+
+def _state(
+    rule: Rule,
+    state: Literal["passed", "not-distinguishable", "not-applicable", "error"],
+    reason: str,
+    needs: str,
+) -> Check:
+    return Check(code=rule.code, state=state, reason=reason, needs=needs, name=rule.name)
+
+
+def _order(item: Judged) -> tuple[int, int, float, str]:
+    """Faults before opportunities, stable before experimental, the largest first."""
+    return (item.kind != "fault", item.rule.status != "stable", -item.share, item.rule.code)
+
+
+def _linked(judged: Sequence[Judged]) -> list[Judged]:
+    """Name, for each late rank, the local cause that makes it late."""
+    result: list[Judged] = []
+    for item in judged:
+        cause = item
+        if item.rule.code in ("RANK001", "RANK002"):
+            local = [
+                other
+                for other in judged
+                if not other.rule.code.startswith(("RANK", "COMM"))
+                and other.cause.explains_late
+                and other.kind == "fault"
+                and set(other.cause.ranks) == set(item.cause.ranks)
+            ]
+            if local:
+                first = max(local, key=lambda other: other.share)
+                cause = replace(item, caused_by=first.rule.code)
+        result.append(cause)
+    return result
+
+
+def _behind_their_cause(judged: list[Judged]) -> list[Judged]:
+    """Put what another finding explains right behind it."""
+    free = [item for item in judged if item.caused_by is None]
+    result: list[Judged] = []
+    for item in free:
+        result.append(item)
+        result += [
+            other
+            for other in judged
+            if other.caused_by == item.rule.code
+            and set(other.cause.ranks) == set(item.cause.ranks)
+            and other not in result
+        ]
+    return result + [item for item in judged if item not in result]
+
+
+def _joint(context: Context, judged: Sequence[Judged]) -> Gain | None:
+    """Return what all faults together give back, in one replay."""
+    if context.replay is None:
+        return None
+    faults = [item for item in judged if item.kind == "fault" and item.gain is not None]
+    if not faults:
+        return None
+    edit = context.replay.edit()
+    for item in faults:
+        if item.cause.edit is not None:
+            item.cause.edit(edit)
+    try:
+        return context.replay.gain(edit, mean=any(item.cause.mean for item in faults))
+    except ReplayError:
+        return None
+
+
+def _severity(share: float) -> Literal["high", "medium", "low"]:
+    if share >= HIGH_SHARE:
+        return "high"
+    return "medium" if share >= PRIMARY_SHARE else "low"
+
+
+def _finding(context: Context, item: Judged) -> Finding:
+    cause, gain = item.cause, item.gain
+    confidence, reason = _confidence(context, item)
+    replayed = gain is not None
+    return Finding(
+        code=item.rule.code,
+        name=item.rule.name,
+        kind=item.kind,
+        status=item.rule.status,
+        title=cause.title,
+        severity=_severity(item.share),
+        ranks=list(cause.ranks),
+        recoverable_ms=_ms(gain.gain_ns) if gain else None,
+        recoverable_interval_ms=[_ms(ns) for ns in gain.interval_ns] if gain else None,
+        ceiling_ms=None if cause.ceiling_ns is None else _ms(cause.ceiling_ns),
+        basis="evidence" if item.rule.evidence_only else "replay" if replayed else "ceiling",
+        confidence=confidence,
+        confidence_reason=reason,
+        caused_by=item.caused_by,
+        proof=cause.proof,
+        rival=cause.rival,
+        limits=cause.limits,
+        evidence=list(cause.evidence),
+        ranges=list(cause.ranges),
+        actions=list(cause.actions),
+        edit=cause.edit_text,
+    )
+
+
+def _ms(ns: float) -> float:
+    return round(ns / 1e6, 6)
+
+
+def _confidence(context: Context, item: Judged) -> tuple[Confidence, str]:
+    """Return the lowest confidence that anything asks for, with its reason."""
+    found: list[tuple[Confidence, str]] = [(item.cause.confidence, item.cause.confidence_reason)]
+    if item.rule.status == "experimental":
+        found.append(("medium", "the rule was tried on constructed data only"))
+    if not item.rule.evidence_only:
+        if context.replay is None:
+            found.append(("low", f"the replay is withheld: {context.withheld}"))
+        elif context.replay.known_ns is None and context.replay.bound != "device":
+            found.append(("medium", "the step without the profiler is predicted, not measured"))
+        if len(context.study.steady.used) < 3:
+            found.append(("low", f"{len(context.study.steady.used)} steady steps only"))
+    return min(found, key=lambda pair: _CONFIDENCE[pair[0]])
