@@ -25,6 +25,9 @@ class Clock(Protocol):
 
     name: str
 
+    def prepare(self, marks: int) -> None:
+        """Make marks ahead, so that none has to be made inside a step."""
+
     def mark(self) -> object:
         """Take a mark without waiting."""
 
@@ -48,6 +51,9 @@ class HostClock:
     """`time.perf_counter_ns`: what a CPU run can be measured with."""
 
     name = "host"
+
+    def prepare(self, marks: int) -> None:
+        """Do nothing: host marks are plain numbers."""
 
     def mark(self) -> object:
         return time.perf_counter_ns()
@@ -73,7 +79,8 @@ class HostClock:
 class CudaClock:
     """CUDA events with timing on the current stream, pooled.
 
-    Resolution is about half a microsecond (cudaEventElapsedTime).
+    Resolution is about half a microsecond (cudaEventElapsedTime). A mark costs what recording an
+    event costs, where `prepare` made it: the driver makes an event when it is first recorded.
     """
 
     name = "cuda-event"
@@ -88,6 +95,13 @@ class CudaClock:
             "_cuda_getCurrentStream",
             None,
         )
+
+    def prepare(self, marks: int) -> None:
+        stream = self._stream()
+        for _ in range(marks - len(self._free)):
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(stream)
+            self._free.append(event)
 
     def mark(self) -> object:
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
@@ -121,8 +135,9 @@ class CudaClock:
         self._free.append(mark)
 
     def memory(self, *, reset_peak: bool) -> Memory | None:
-        # The nested form is one call into the allocator; torch.cuda.memory_allocated() flattens
-        # and sorts some hundred counters on each call.
+        # The nested form is one call into the allocator, which makes an object of each of some
+        # hundred counters; torch.cuda.memory_allocated() flattens and sorts them besides. Neither
+        # is cheap, so the timer does not ask in every step.
         counters = torch.cuda.memory_stats_as_nested_dict(self._device)
         if not counters:
             return None

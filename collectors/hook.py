@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -42,7 +43,10 @@ _installed: Observer | None = None
 class Observer:
     """Watches optimizers, data loaders and backward passes of the training thread."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(
+        self, options: Options, open_recorder: Callable[[Options], Recorder] = session.open_rank
+    ) -> None:
+        self._open_recorder = open_recorder
         # The steps that are left alone are those in which the boundary is learnt.
         self._options = dataclasses.replace(
             options, schedule=dataclasses.replace(options.schedule, skip=0)
@@ -50,13 +54,20 @@ class Observer:
         self._finder = AnchorFinder(rounds=options.schedule.skip)
         self._recorder: Recorder | None = None
         self._thread = 0
-        self._pid = 0
         self._passive = False
         self._depth = 0  # of optimizers inside optimizers
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
         """Put the hooks in."""
+        own = weakref.ref(self)  # a registration at fork cannot be taken back
+
+        def in_child() -> None:
+            observer = own()
+            if observer is not None and observer._recorder is not None:  # noqa: SLF001  # its own
+                observer._passive = True  # noqa: SLF001  # the parent records
+
+        os.register_at_fork(after_in_child=in_child)
         handles = (
             register_optimizer_step_pre_hook(self._before_optimizer),
             register_optimizer_step_post_hook(self._after_optimizer),
@@ -87,7 +98,7 @@ class Observer:
             return
         recorder = self._watching()
         if self._recorder is not None and recorder is None:
-            return  # another thread, or a forked child
+            return  # another thread
         ends_step = self._finder.ends_step(id(optimizer))
         if recorder is None:
             if ends_step:
@@ -105,9 +116,9 @@ class Observer:
             recorder.mark("optimizer")
 
     def _begin(self) -> None:
-        self._thread, self._pid = threading.get_ident(), os.getpid()
+        self._thread = threading.get_ident()
         try:
-            self._recorder = session.open_rank(self._options)
+            self._recorder = self._open_recorder(self._options)
         except Exception as error:  # noqa: BLE001  # training must not end because of its observer
             print(f"trace-analyzer: this process is not recorded: {error}", file=sys.stderr)  # noqa: T201
             self.remove()
@@ -144,9 +155,9 @@ class Observer:
         recorder = self._recorder
         if (
             recorder is None
+            or self._passive
             or recorder.done
             or threading.get_ident() != self._thread
-            or os.getpid() != self._pid
             or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
         ):
             return None
@@ -161,6 +172,12 @@ class Observer:
             recorder.ranges.begin(part)
         return recorder
 
+    def _leave(self, recorder: Recorder, part: str) -> None:
+        recorder.ranges.end(part)
+        recorder.mark(part)
+        if part == "data":
+            recorder.ranges.begin("forward")
+
     def _wrap_backward(self) -> None:
         original = torch.autograd.backward
 
@@ -171,8 +188,7 @@ class Observer:
                 original(*args, **kwargs)
             finally:
                 if recorder is not None:
-                    recorder.ranges.end("backward")
-                    recorder.mark("backward")
+                    self._leave(recorder, "backward")
 
         self._replace(torch.autograd, "backward", original, backward)
 
@@ -188,9 +204,7 @@ class Observer:
                 return original(iterator)
             finally:
                 if recorder is not None:
-                    recorder.ranges.end("data")
-                    recorder.mark("data")
-                    recorder.ranges.begin("forward")
+                    self._leave(recorder, "data")
 
         self._replace(_BaseDataLoaderIter, "__next__", original, __next__)
 

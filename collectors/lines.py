@@ -12,6 +12,7 @@ from typing import Any
 
 FLUSH_LINES = 64
 FLUSH_SECONDS = 5.0
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make an encoder a line
 
 
 class LineFile:
@@ -39,7 +40,7 @@ class LineFile:
         """Add one line."""
         if self._descriptor is None:
             return
-        self._kept.append(json.dumps(record, separators=(",", ":")) + "\n")
+        self._kept.append(_encode(record) + "\n")
         if len(self._kept) >= FLUSH_LINES or time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.flush()
 

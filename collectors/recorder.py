@@ -7,6 +7,7 @@ nothing waits. What goes wrong in here is said and noted, and training goes on.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import sys
 import traceback
@@ -37,6 +38,9 @@ from trace_analyzer.collectors.rendezvous import Rendezvous
 from trace_analyzer.collectors.timer import StepTimer
 from trace_analyzer.errors import TraceAnalyzerError
 
+# Nothing is read inside a step of a recording: this many steps may wait for the next meeting.
+UNREAD_STEPS = 4096
+
 
 class RecordingExistsError(TraceAnalyzerError):
     """The bundle already holds a recording of this rank."""
@@ -59,6 +63,8 @@ class Recorder:
         self._segments = options.schedule.segments(options.mode)
         self._segment: Segment | None = None
         self._left = 0
+        self._phase = ""
+        self._capturing = False
         self._begun = False
         self._ended_part: str | None = None
         self._pid = os.getpid()
@@ -66,7 +72,12 @@ class Recorder:
         self._capture = _capture(options, self.rank)
         path = options.path / timer_name(options.mode, self.rank)
         try:
-            self._timer = StepTimer(path=path, reset_peak=options.reset_peak, exclusive=True)
+            self._timer = StepTimer(
+                path=path,
+                reset_peak=options.reset_peak,
+                exclusive=True,
+                unread_steps=UNREAD_STEPS,
+            )
         except FileExistsError as error:
             msg = f"{path}: this rank is recorded already; choose another folder, or --force"
             raise RecordingExistsError(msg) from error
@@ -78,9 +89,17 @@ class Recorder:
 
     def step(self, *, ended: str | None = None) -> None:
         """End a step, and the part `ended` with it, and begin the next one."""
-        if not self.done:
-            self._ended_part = ended
-            self._guarded(self._step)
+        if self.done:
+            return
+        self._left -= 1
+        self._ended_part = ended
+        try:
+            if self._left and not self._capturing:
+                self._timer.begin_step(self._phase, ended=ended)  # the usual way, with few calls
+            else:
+                self._step()
+        except Exception as error:  # noqa: BLE001  # as in _guarded
+            self._give_up(error)
 
     def mark(self, part: str, *, on_device: bool = True) -> None:
         """End a part ("data", "forward", "backward", "optimizer", "other") of the open step."""
@@ -112,20 +131,16 @@ class Recorder:
         self._timer.close(patience_s=0.0, end={"complete": False})
 
     def _step(self) -> None:
-        self._left -= 1
         if not self._left:
             self._next_segment()
             return
         assert self._segment is not None
         self._begin_step(self._segment)
-        if self._segment.active or self._capturing:
-            self._capture.step()
+        self._capture.step()
 
-    @property
-    def _capturing(self) -> bool:
-        return self._segment is not None and (
-            self._segment.active or self._segment.entry is Entry.START
-        )
+    def _enter(self, segment: Segment) -> None:
+        self._segment, self._left, self._phase = segment, segment.steps, segment.phase
+        self._capturing = segment.active or segment.entry is Entry.START
 
     def _next_segment(self) -> None:
         if not self._segments:
@@ -134,7 +149,7 @@ class Recorder:
         was_capturing = self._capturing
         segment = self._segments.pop(0)
         if segment.entry is Entry.FOLLOW:
-            self._segment, self._left = segment, segment.steps
+            self._enter(segment)
             self._begin_step(segment)
             if was_capturing:
                 self._capture.step()
@@ -148,7 +163,9 @@ class Recorder:
         self._meet()
         if segment.entry is Entry.START:
             segment = self._start_capture(segment)
-        self._segment, self._left = segment, segment.steps
+        self._enter(segment)
+        following = itertools.takewhile(lambda item: item.entry is Entry.FOLLOW, self._segments)
+        self._timer.prepare(segment.steps + sum(item.steps for item in following))
         self._begin_step(segment)
 
     def _begin_step(self, segment: Segment) -> None:
@@ -242,15 +259,18 @@ class Recorder:
         try:
             action()
         except Exception as error:  # noqa: BLE001  # a defect in here must not end a training run
-            self.done = True
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            note = (
-                f"recording stopped, training goes on: {type(error).__name__}: {error} "
-                f"({Path(where.filename).name}:{where.lineno})"
-            )
-            self._note_all([note])
-            with suppress(Exception):
-                self._end()
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.done = True
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        note = (
+            f"recording stopped, training goes on: {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}:{where.lineno})"
+        )
+        self._note_all([note])
+        with suppress(Exception):
+            self._end()
 
 
 def timer_name(mode: Mode, rank: int) -> str:

@@ -17,8 +17,6 @@ end mark. On a host clock the same marks are read from `time.perf_counter_ns`.
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,18 +24,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import torch
-
-from trace_analyzer.collectors.clocks import Clock, open_clock
+from trace_analyzer.collectors.clocks import Clock, Memory, open_clock
 from trace_analyzer.collectors.lines import LineFile
 from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_process
-from trace_analyzer.collectors.step_records import Part, Step, release_marks, step_record
+from trace_analyzer.collectors.scalars import Scalars
+from trace_analyzer.collectors.step_records import Step, process_header, release_marks, step_record
 
-SCHEMA_VERSION = 1
 PHASES = ("unprofiled", "warmup", "profiled")
 # Reading a step's marks takes longer than taking them, so short recordings read all of theirs
-# when no step is open; long ones are this many steps behind.
+# when no step is open; long ones are this many steps behind, and read one step in each.
 UNREAD_STEPS = 64
+MARKS_A_STEP = 5
+# Asking the allocator takes longer than all marks of a step. It is asked again when this many
+# times as long has passed (0.05 % of the time), and whenever no step is open.
+MEMORY_REST = 2000
 KEPT_RECORDS = 10_000  # finished steps that wait for drain(); older ones are only in the file
 
 Batch = TypeVar("Batch")
@@ -49,11 +49,13 @@ class StepTimer:
     `path` receives JSON lines (schema `steps.schema.json`): a header, then one line a step.
     `rank` and `world_size` come from torch.distributed or the launcher's variables when not
     given. `device` is "auto" (CUDA events where this process uses CUDA when its first step
-    begins), "cuda" or "cpu". With `reset_peak` the allocator's peak is reset after every step, so
-    that `memory_peak_bytes` is the peak of that step; without it the peak is the process's own,
-    and the training script's view of it stays as it was. `tensorboard` is a log folder for
-    scalars; without the tensorboard package it raises `ModuleNotFoundError`. `exclusive` refuses
-    a file that exists (`FileExistsError`).
+    begins), "cuda" or "cpu". With `reset_peak` the allocator's peak is reset whenever it is read,
+    so that `memory_peak_bytes` is the peak since the step before that has one; without it the peak
+    is the process's own, and the training script's view of it stays as it was. Memory is read as
+    often as `MEMORY_REST` allows: in every step of long ones, in some of short ones.
+    `tensorboard` is a log folder for scalars; without the tensorboard package it raises
+    `ModuleNotFoundError`. `exclusive` refuses a file that exists (`FileExistsError`). Up to
+    `unread_steps` steps wait to be read for a moment when no step is open.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class StepTimer:
         reset_peak: bool = True,
         tensorboard: Path | str | None = None,
         exclusive: bool = False,
+        unread_steps: int = UNREAD_STEPS,
     ) -> None:
         self.rank = rank_of_process() if rank is None else rank
         self.world_size = world_size_of_process() if world_size is None else world_size
@@ -73,12 +76,14 @@ class StepTimer:
         self._device = device
         self._clock: Clock | None = None
         self._reset_peak = reset_peak
+        self._memory_due_ns = 0
+        self._unread_steps = unread_steps
         self._open: Step | None = None
         self._ended: Step | None = None  # waits for the next begin mark, which closes it
         self._closed: deque[Step] = deque()  # waits for the device
         self._finished: deque[dict[str, Any]] = deque(maxlen=KEPT_RECORDS)
         self._lines = None if path is None else LineFile(Path(path), exclusive=exclusive)
-        self._scalars = None if tensorboard is None else _scalar_writer(Path(tensorboard))
+        self._scalars = None if tensorboard is None else Scalars(Path(tensorboard), self.rank)
 
     @property
     def clock(self) -> str:
@@ -92,27 +97,41 @@ class StepTimer:
 
         Raises `ValueError` for a phase that is not in `PHASES`.
         """
-        if phase not in PHASES:
-            msg = f"phase must be one of {', '.join(PHASES)}, not {phase!r}"
-            raise ValueError(msg)
-        clock = self._started_clock()
+        # Between two steps the caches hold the training's code, so each call in here costs about a
+        # microsecond: the usual way is written out.
+        clock = self._clock
+        if clock is None or phase not in PHASES:
+            clock = self._started_clock(phase)
         mark, now_ns = clock.mark(), time.perf_counter_ns()
-        if self._open is not None:
+        before = self._open
+        if before is not None:
             if ended is not None:
-                self._open.parts.append(Part(ended, mark, now_ns))
-            self._end_open(clock, mark, now_ns, is_next_begin=True)
-        if self._ended is not None:
-            if self._ended.phase == phase and not self._ended.end_is_next_begin:
-                self._ended.end_is_next_begin = True
-                if all(part.mark is not self._ended.end for part in self._ended.parts):
-                    clock.release(self._ended.end)
-                self._ended.end, self._ended.end_host_ns = mark, now_ns
-            self._closed.append(self._ended)
-            self._ended = None
+                before.parts.append((ended, mark, now_ns))
+            before.end, before.end_host_ns, before.end_is_next_begin = mark, now_ns, True
+            if now_ns >= self._memory_due_ns:
+                before.memory = self._read_memory(clock)
+            self._closed.append(before)
+        elif self._ended is not None:
+            self._close_ended(clock, mark, now_ns, phase)
         self._open = Step(self.index, phase, time.time_ns(), mark, now_ns)
         self.index += 1
-        if len(self._closed) > UNREAD_STEPS:
+        if len(self._closed) > self._unread_steps:
             self._read_passed(clock)
+
+    def _close_ended(self, clock: Clock, mark: object, now_ns: int, phase: str) -> None:
+        step, self._ended = self._ended, None
+        assert step is not None
+        if step.phase == phase:
+            step.end_is_next_begin = True
+            if all(part[1] is not step.end for part in step.parts):
+                clock.release(step.end)
+            step.end, step.end_host_ns = mark, now_ns
+        self._closed.append(step)
+
+    def prepare(self, steps: int) -> None:
+        """Make the marks of so many steps ahead, while no step is open."""
+        if self._clock is not None:
+            self._clock.prepare(MARKS_A_STEP * min(steps, self._unread_steps))
 
     def mark(self, part: str, *, on_device: bool = True) -> None:
         """End a part of the open step: it began at the mark before, or at the step's begin.
@@ -124,7 +143,7 @@ class StepTimer:
         if self._open is None or self._clock is None:
             raise RuntimeError("mark() outside a step: call begin_step() first")
         mark = self._clock.mark() if on_device else None
-        self._open.parts.append(Part(part, mark, time.perf_counter_ns()))
+        self._open.parts.append((part, mark, time.perf_counter_ns()))
 
     def end_step(self, *, ended: str | None = None) -> None:
         """End the open step, and the part `ended` with it.
@@ -135,8 +154,12 @@ class StepTimer:
             raise RuntimeError("end_step() without begin_step()")
         mark, now_ns = self._clock.mark(), time.perf_counter_ns()
         if ended is not None:
-            self._open.parts.append(Part(ended, mark, now_ns))
-        self._end_open(self._clock, mark, now_ns, is_next_begin=False)
+            self._open.parts.append((ended, mark, now_ns))
+        step, self._open = self._open, None
+        step.end, step.end_host_ns = mark, now_ns
+        if now_ns >= self._memory_due_ns:
+            step.memory = self._read_memory(self._clock)
+        self._ended = step
 
     def break_sequence(self, *, ended: str | None = None) -> None:
         """Say that what follows does not belong to the last step (a barrier, an evaluation).
@@ -146,6 +169,8 @@ class StepTimer:
         if self._open is not None:
             self.end_step(ended=ended)
         if self._ended is not None:
+            if self._ended.memory is None and self._clock is not None:
+                self._ended.memory = self._read_memory(self._clock)
             self._closed.append(self._ended)
             self._ended = None
         if self._clock is not None:
@@ -208,9 +233,9 @@ class StepTimer:
         if self._open is None:
             return
         if self._clock is not None:
-            for part in self._open.parts:
-                if part.mark is not None:  # the begin mark may close the step before
-                    self._clock.release(part.mark)
+            for _, mark, _ in self._open.parts:
+                if mark is not None:  # the begin mark may close the step before
+                    self._clock.release(mark)
         self._open = None
 
     def steps(self, batches: Iterable[Batch], phase: str = "unprofiled") -> Iterator[Batch]:
@@ -241,33 +266,31 @@ class StepTimer:
             self.drop_open()  # a step that failed has no time
         self.close()
 
-    def _started_clock(self) -> Clock:
+    def _started_clock(self, phase: str) -> Clock:
+        if phase not in PHASES:
+            msg = f"phase must be one of {', '.join(PHASES)}, not {phase!r}"
+            raise ValueError(msg)
         if self._clock is None:
             self._clock = open_clock(self._device)
+            self.prepare(UNREAD_STEPS)
             if self._lines is not None:
-                self._lines.write(self._header())
+                peak = "interval" if self._reset_peak else "process"
+                self._lines.write(
+                    {
+                        **process_header(self.rank, self.world_size),
+                        "clock": self.clock,
+                        "memory_peak": peak,
+                    }
+                )
                 self._lines.flush()
         return self._clock
 
-    def _header(self) -> dict[str, Any]:
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "header",
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "pid": os.getpid(),
-            "host": platform.node(),
-            "clock": self.clock,
-            "memory_peak": "step" if self._reset_peak else "process",
-            "torch": str(torch.__version__),
-        }
-
-    def _end_open(self, clock: Clock, mark: object, now_ns: int, *, is_next_begin: bool) -> None:
-        step = self._open
-        assert step is not None
-        step.end, step.end_host_ns, step.end_is_next_begin = mark, now_ns, is_next_begin
-        step.memory = clock.memory(reset_peak=self._reset_peak)
-        self._open, self._ended = None, step
+    def _read_memory(self, clock: Clock) -> Memory | None:
+        begin_ns = time.perf_counter_ns()
+        memory = clock.memory(reset_peak=self._reset_peak)
+        end_ns = time.perf_counter_ns()
+        self._memory_due_ns = end_ns + MEMORY_REST * (end_ns - begin_ns)
+        return memory
 
     def _read_passed(self, clock: Clock, *, wait: bool = False) -> None:
         while self._closed:
@@ -286,15 +309,7 @@ class StepTimer:
         if self._lines is not None:
             self._lines.write(record)
         if self._scalars is not None:
-            for name in ("step_ms", "host_ms", "memory_peak_bytes"):
-                if name in record:
-                    self._scalars.add_scalar(f"{name}/rank{self.rank}", record[name], step.index)
-
-
-def _scalar_writer(folder: Path) -> Any:  # noqa: ANN401
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(log_dir=str(folder))
+            self._scalars.write(record)
 
 
 __all__ = ["PHASES", "StepTimer"]

@@ -241,6 +241,38 @@ def test_other_threads_are_not_taken_for_training(
     assert phases(tmp_path).total() == 0  # five steps are asked for, three were made
 
 
+def test_a_forked_child_leaves_the_recording_to_its_parent(
+    tmp_path: Path, observed: Callable[..., hook.Observer]
+) -> None:
+    observed(mode=Mode.TIMER, schedule=Schedule(skip=2, settle=0, unprofiled=5, after=0))
+    loop = Loop()
+    for _ in range(5):
+        loop.step()
+    child = os.fork()
+    if child == 0:
+        for _ in range(9):
+            loop.step()
+        os._exit(0)
+    os.waitpid(child, 0)
+    for _ in range(3):
+        loop.step()
+    assert phases(tmp_path) == {"unprofiled": 5}
+
+
+def test_a_child_that_trains_in_its_parents_place_is_recorded(
+    tmp_path: Path, observed: Callable[..., hook.Observer]
+) -> None:
+    observed(mode=Mode.TIMER, schedule=Schedule(skip=2, settle=0, unprofiled=2, after=0))
+    child = os.fork()  # as launchers do that import torch before they fork
+    if child == 0:
+        loop = Loop()
+        for _ in range(5):
+            loop.step()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert phases(tmp_path) == {"unprofiled": 2}
+
+
 def test_training_can_be_ended_when_everything_is_recorded(
     tmp_path: Path, observed: Callable[..., hook.Observer]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from trace_analyzer.collectors import clocks, timer  # noqa: E402
+from trace_analyzer.collectors import clocks, scalars, timer  # noqa: E402
 from trace_analyzer.collectors.lines import LineFile  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -20,13 +20,19 @@ class ScriptedClock:
     """A device clock under the test's control: time is set, marks pass when the test says so."""
 
     name = "cuda-event"
+    memory_s = 0.0
 
     def __init__(self) -> None:
         self.now_ms = 0.0
         self.device_ms = -1.0  # marks up to here are passed
         self.waited = 0
         self.taken = 0
+        self.prepared = 0
+        self.asked = 0
         self.released: list[object] = []
+
+    def prepare(self, marks: int) -> None:
+        self.prepared = max(self.prepared, marks)
 
     def mark(self) -> object:
         self.taken += 1
@@ -49,6 +55,8 @@ class ScriptedClock:
         self.released.append(mark)
 
     def memory(self, *, reset_peak: bool) -> clocks.Memory | None:
+        self.asked += 1
+        time.sleep(self.memory_s)
         return clocks.Memory(100, 200)
 
 
@@ -240,21 +248,21 @@ def test_asking_for_cuda_without_cuda_is_said() -> None:
 def test_scalars_for_tensorboard(
     tmp_path: Path, clock: ScriptedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scalars: list[tuple[str, float, int]] = []
+    written: list[tuple[str, float, int]] = []
 
     class Writer:
         def add_scalar(self, name: str, value: float, step: int) -> None:
-            scalars.append((name, value, step))
+            written.append((name, value, step))
 
         def close(self) -> None:
-            scalars.append(("closed", 0.0, 0))
+            written.append(("closed", 0.0, 0))
 
-    monkeypatch.setattr(timer, "_scalar_writer", lambda folder: Writer())
+    monkeypatch.setattr(scalars, "_writer", lambda folder: Writer())
     with timer.StepTimer(rank=2, tensorboard=tmp_path) as steps:
         run_step(steps, clock)
-    assert ("step_ms/rank2", 15.0, 0) in scalars
-    assert ("memory_peak_bytes/rank2", 200, 0) in scalars
-    assert scalars[-1][0] == "closed"
+    assert ("step_ms/rank2", 15.0, 0) in written
+    assert ("memory_peak_bytes/rank2", 200, 0) in written
+    assert written[-1][0] == "closed"
 
 
 def test_long_runs_are_read_a_few_steps_behind(clock: ScriptedClock) -> None:
@@ -265,3 +273,25 @@ def test_long_runs_are_read_a_few_steps_behind(clock: ScriptedClock) -> None:
     assert len(steps._finished) >= 8
     assert len(steps._closed) <= timer.UNREAD_STEPS
     assert clock.waited == 0
+
+
+def test_the_allocator_is_asked_seldom_but_at_every_break(clock: ScriptedClock) -> None:
+    clock.memory_s = 0.01  # so that it may be asked again after twenty seconds
+    steps = timer.StepTimer(rank=0)
+    for _ in range(5):
+        run_step(steps, clock)
+    assert clock.asked == 1
+    records = steps.drain(final=True)
+    assert clock.asked == 2
+    has_memory = ["memory_peak_bytes" in record for record in records]
+    assert has_memory == [True, False, False, False, True]
+
+
+def test_marks_are_made_before_the_first_step(clock: ScriptedClock) -> None:
+    steps = timer.StepTimer(rank=0, unread_steps=1000)
+    steps.prepare(100)
+    assert clock.prepared == 0  # no clock yet
+    steps.begin_step()
+    assert clock.prepared == timer.UNREAD_STEPS * timer.MARKS_A_STEP
+    steps.prepare(200)
+    assert clock.prepared == 200 * timer.MARKS_A_STEP

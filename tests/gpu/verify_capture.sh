@@ -23,7 +23,7 @@ for part in $parts; do
         $train --steps 112 --times "$work/in_nsys.json" ;;
     ranks) $cli collect nsys -o "$work/ranks" --force --per-rank --no-timing-run \
         --stop-when-done -- $train --steps 60 ;;
-    timer) python3 -m tests.gpu.timer_overhead "$work/overhead.json" ;;
+    timer) python3 -m trace_analyzer.collectors.timer_cost -o "$work/timer_cost.json" ;;
     calibration) python3 -m tests.gpu.calibrate "$work/calibration.json" ;;
     esac
     echo "exit $?"
