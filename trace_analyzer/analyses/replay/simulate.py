@@ -1,17 +1,23 @@
-"""Executes a program in order of time: the plain reference that faster versions must equal.
+"""Executes a program in order of time: compiled where it can be, else by the plain reference.
 
 Hosts run ahead until they wait. Operations start in order on their stream, once launched and once
 what they depend on has ended. A collective moves data from its last arrival on. While a
 communication kernel is resident on a rank's device, from its arrival and not only from the start
 of its transfer, the rank's other kernels run at the rate 1 / (1 + alpha of their class).
+
+`_Machine` defines all this. `_native/machine.c` does the same, step by step and to the bit, so a
+change of one is a change of both; tests compare them.
 """
 
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 
 import numpy as np
 
+from trace_analyzer import _native
+from trace_analyzer.analyses.replay.checks import check_program
 from trace_analyzer.analyses.replay.program import COMM, COPY, NONE, Execution, Program
 from trace_analyzer.errors import TraceAnalyzerError
 
@@ -87,8 +93,7 @@ class _Machine:
             elif version == self.version[op]:
                 self.finish(op, now)
         if any(end is None for end in self.end) or self.node_at != self.node_stop:
-            stuck = sum(end is None for end in self.end)
-            raise ReplayError(f"the replay stops with {stuck} operations waiting for each other")
+            raise _stopped(sum(end is None for end in self.end))
         return Execution(
             node_start_ns=np.array(self.node_start, dtype=np.int64),
             node_end_ns=np.array(self.node_end, dtype=np.int64),
@@ -209,5 +214,46 @@ class _Machine:
 
 
 def simulate(program: Program) -> Execution:
-    """Execute a program. Raises `ReplayError` where it cannot finish."""
+    """Execute a program.
+
+    Raises `ReplayError` where it cannot finish, `SchemaError` where its columns are wrong.
+    """
+    check_program(program)
+    if not _native.PROBLEM:
+        try:
+            return _compiled(program)
+        except OverflowError:
+            pass  # integers of the reference have no bound: whether the results fit, it can tell
     return _Machine(program).run()
+
+
+def simulate_reference(program: Program) -> Execution:
+    """Do what `simulate` does, always in Python."""
+    check_program(program)
+    return _Machine(program).run()
+
+
+def _compiled(program: Program) -> Execution:
+    from trace_analyzer._native import core
+
+    stream = program.op_stream
+    if len(stream) and not 0 <= int(stream.min()) <= int(stream.max()) < len(stream):
+        # Any numbers tell streams apart; there they are positions in tables of this length.
+        dense = np.unique(stream, return_inverse=True)[1].reshape(-1)
+        program = replace(program, op_stream=dense.astype(np.int32))
+    done = Execution(
+        node_start_ns=np.empty(program.nodes, dtype=np.int64),
+        node_end_ns=np.empty(program.nodes, dtype=np.int64),
+        op_start_ns=np.empty(program.operations, dtype=np.int64),
+        op_end_ns=np.empty(program.operations, dtype=np.int64),
+    )
+    stuck = core.simulate(
+        program, done.node_start_ns, done.node_end_ns, done.op_start_ns, done.op_end_ns
+    )
+    if stuck is not None:
+        raise _stopped(stuck)
+    return done
+
+
+def _stopped(stuck: int) -> ReplayError:
+    return ReplayError(f"the replay stops with {stuck} operations waiting for each other")
