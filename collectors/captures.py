@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from trace_analyzer.capture_marks import rank_mark
 from trace_analyzer.collectors.compressing import compress
 from trace_analyzer.collectors.options import Options, Schedule
 from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_process
@@ -137,7 +138,7 @@ class NsysCapture:
         self._open = True
         # A report of a node does not tell which process is which rank.
         rank, size = rank_of_process(), world_size_of_process()
-        torch.cuda.nvtx.mark(f"trace-analyzer: rank {rank} of {size}")
+        torch.cuda.nvtx.mark(rank_mark(rank, size))
 
     def step(self) -> None:
         """Do nothing: the ranges of the steps mark the boundaries."""

@@ -12,10 +12,14 @@ from trace_analyzer.readers.nsys_world import Membership, ProcessFacts, find_wor
 
 
 def _process(
-    key: int, *places: tuple[str, int | None, int | None], used: tuple[str, ...] = ()
+    key: int,
+    *places: tuple[str, int | None, int | None],
+    used: tuple[str, ...] = (),
+    told: tuple[int, int] | None = None,
 ) -> ProcessFacts:
     return ProcessFacts(
         key=key,
+        told=told,
         memberships=tuple(
             Membership(communicator=name, size=size, rank=rank) for name, size, rank in places
         ),
@@ -101,3 +105,30 @@ def test_names_of_mpi_threads(tmp_path: Path) -> None:
         (3, "content"),
         (1, "content"),
     ]
+
+
+def test_marks_of_our_recorder_say_rank_and_world() -> None:
+    world = find_world(
+        [
+            _process(10, used=("w", "p2p"), told=(1, 2)),
+            _process(20, ("tp", 1, 0), used=("tp", "w"), told=(0, 2)),
+        ],
+        {"RANK": "7", "LOCAL_RANK": "0"},
+    )
+    assert (world.basis, world.size, dict(world.ranks)) == ("content", 2, {10: 1, 20: 0})
+    assert world.sizes == {"tp": 1, "w": 2}
+    assert world.members == {"tp": (0,), "w": (0, 1)}
+    assert world.global_rank("w", 1) == 1
+    assert world.global_rank("p2p", 0) is None
+
+
+def test_a_report_of_one_rank_does_not_tell_which_communicator_is_the_world() -> None:
+    world = find_world([_process(10, used=("w",), told=(3, 4))], {})
+    assert (world.basis, world.size, dict(world.ranks)) == ("content", 4, {10: 3})
+    assert world.global_rank("w", 0) is None
+
+
+@pytest.mark.parametrize("told", [(1, 2), None, (0, 3)])
+def test_marks_that_contradict_each_other_are_not_believed(told: tuple[int, int] | None) -> None:
+    world = find_world([_process(10, told=(1, 2)), _process(20, told=told)], {})
+    assert world.basis == "order"

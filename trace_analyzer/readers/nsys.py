@@ -28,6 +28,7 @@ from trace_analyzer.readers.nsys_events import (
 )
 from trace_analyzer.readers.nsys_export import export_report
 from trace_analyzer.readers.nsys_facts import read_facts
+from trace_analyzer.readers.nsys_marks import read_marks, without_calibration
 from trace_analyzer.readers.nsys_payload import read_payloads
 from trace_analyzer.readers.nsys_process import Recording, rank_of
 from trace_analyzer.readers.nsys_ranges import EventRows, event_rows, read_ranges
@@ -114,6 +115,10 @@ def _record(export: Export, shown: str) -> Recording:
     texts = Texts(export.strings(ids), names)
     events = event_rows(ranges, texts)
     payloads, undecoded = read_payloads(export, events.nccl_domains)
+    marks = read_marks(events, names)
+    operations, calls, events, syncs, calibration = without_calibration(
+        operations, calls, events, syncs, marks
+    )
     operations, calls, events, syncs, pids, warnings = _pooled(operations, calls, events, syncs)
     return Recording(
         shown=shown,
@@ -129,6 +134,8 @@ def _record(export: Export, shown: str) -> Recording:
         facts=read_facts(export),
         diagnostics=read_diagnostics(export),
         pids=pids,
+        marks=marks,
+        calibration_rows=calibration,
         odd_values=export.odd_values,
         unread={table: count for table in _UNUSED if (count := export.count(table))},
         warnings=warnings,
@@ -208,6 +215,7 @@ def _facts_of(recording: Recording, key: int) -> ProcessFacts:
     payloads = [recording.payloads[row] for row in rows.tolist() if row in recording.payloads]
     return ProcessFacts(
         key=key,
+        told=recording.marks.ranks.get(key),
         memberships=memberships(payloads),
         used=tuple(dict.fromkeys(p.communicator for p in payloads if p.communicator is not None)),
         thread_titles=tuple(

@@ -38,6 +38,7 @@ from trace_analyzer.readers.nsys_events import (
     launch_rows,
 )
 from trace_analyzer.readers.nsys_facts import Facts
+from trace_analyzer.readers.nsys_marks import Marks
 from trace_analyzer.readers.nsys_payload import Payload
 from trace_analyzer.readers.nsys_ranges import EventRows, OrderedEvents, events_of
 from trace_analyzer.readers.nsys_sync import SyncRows, syncs_of
@@ -66,7 +67,8 @@ from trace_analyzer.tables import GpuOperations, OperationKind, Threads
 class Recording:
     """A whole export, read: its rows, and what they are to be interpreted with.
 
-    `pids` maps process keys to process ids; None where the file does not tell.
+    `pids` maps process keys to process ids; None where the file does not tell. `calibration_rows`
+    counts what of each process was our recorder's own benchmark and is left out.
     """
 
     shown: str
@@ -82,6 +84,8 @@ class Recording:
     facts: Facts
     diagnostics: Diagnostics
     pids: Mapping[int, int | None]
+    marks: Marks
+    calibration_rows: Mapping[int, int]
     odd_values: int
     unread: Mapping[str, int]
     warnings: tuple[DataWarning, ...]
@@ -177,6 +181,7 @@ def rank_of(recording: Recording, key: int, world: World) -> Rank:
             "left_out_duplicates": duplicates,
             "left_out_synchronizations": unplaced,
             "left_out_nvtx_rows": recording.events.other_nvtx,
+            "left_out_calibration_rows": recording.calibration_rows.get(key, 0),
             **{f"unread_{table}": count for table, count in recording.unread.items()},
         },
         warnings=tuple(replace(warning, ranks=(rank,)) for warning in warnings),

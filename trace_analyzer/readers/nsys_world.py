@@ -1,7 +1,8 @@
 """Which rank every process of an export is, and which communicators they share.
 
-NCCL's initialisation calls say it, where the recording covers them: rank and number of ranks of
-each communicator. The largest communicator is taken for the world, if nothing speaks against it.
+Our own recorder says it by a mark. Otherwise NCCL's initialisation calls do, where the recording
+covers them: rank and number of ranks of each communicator. The largest communicator is then taken
+for the world, if nothing speaks against it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class ProcessFacts:
     """What bears on the rank of one process."""
 
     key: int
+    told: tuple[int, int] | None = None  # rank and world size, as our recorder marked them
     memberships: tuple[Membership, ...] = ()
     used: tuple[str, ...] = ()  # communicators of its calls, in order of first use
     thread_titles: tuple[str, ...] = ()
@@ -85,7 +87,8 @@ def find_world(processes: Sequence[ProcessFacts], settings: Mapping[str, str]) -
         if place.size is not None
     }
     return (
-        _from_payload(processes, sizes)
+        _from_marks(processes, sizes)
+        or _from_payload(processes, sizes)
         or _from_thread_names(processes, sizes)
         or _from_environment(processes, settings, sizes)
         or World(
@@ -93,6 +96,29 @@ def find_world(processes: Sequence[ProcessFacts], settings: Mapping[str, str]) -
             basis="order",
             sizes=sizes,
         )
+    )
+
+
+def _from_marks(processes: Sequence[ProcessFacts], sizes: Mapping[str, int]) -> World | None:
+    told = {process.key: process.told for process in processes if process.told is not None}
+    ranks = {key: rank for key, (rank, _) in told.items()}
+    world_sizes = {size for _, size in told.values()}
+    if len(told) < len(processes) or len(set(ranks.values())) < len(ranks) or len(world_sizes) != 1:
+        return None
+    size = world_sizes.pop()
+    members = _members(processes, ranks, sizes)
+    # Initialisation mostly lies before the recording. A communicator that every rank of the world
+    # uses is the world's, and torch numbers those in order of rank.
+    used = [set(process.used) for process in processes]
+    spanning = set.intersection(*used) if len(processes) == size else set()
+    spanning = {name for name in spanning if sizes.get(name, size) == size}
+    return World(
+        ranks=ranks,
+        basis="content",
+        size=size,
+        sizes={**sizes, **dict.fromkeys(spanning, size)},
+        members={**dict.fromkeys(spanning, tuple(range(size))), **members},
+        world=frozenset(spanning | {name for name, count in sizes.items() if count == size}),
     )
 
 
@@ -110,23 +136,29 @@ def _from_payload(processes: Sequence[ProcessFacts], sizes: Mapping[str, int]) -
         ranks[process.key] = places[0].rank
     if len(set(ranks.values())) < len(ranks):
         return None
-    members: dict[str, dict[int, int]] = {}
-    for process in processes:
-        for place in process.memberships:
-            if place.rank is not None:
-                members.setdefault(place.communicator, {})[place.rank] = ranks[process.key]
     return World(
         ranks=ranks,
         basis="payload",
         size=size,
         sizes=sizes,
-        members={
-            name: tuple(known[rank] for rank in range(sizes[name]))
-            for name, known in members.items()
-            if set(known) == set(range(sizes[name]))
-        },
+        members=_members(processes, ranks, sizes),
         world=frozenset(name for name, count in sizes.items() if count == size),
     )
+
+
+def _members(
+    processes: Sequence[ProcessFacts], ranks: Mapping[int, int], sizes: Mapping[str, int]
+) -> dict[str, tuple[int, ...]]:
+    members: dict[str, dict[int, int]] = {}
+    for process in processes:
+        for place in process.memberships:
+            if place.rank is not None:
+                members.setdefault(place.communicator, {})[place.rank] = ranks[process.key]
+    return {
+        name: tuple(known[rank] for rank in range(sizes[name]))
+        for name, known in members.items()
+        if set(known) == set(range(sizes[name]))
+    }
 
 
 def _from_thread_names(processes: Sequence[ProcessFacts], sizes: Mapping[str, int]) -> World | None:
