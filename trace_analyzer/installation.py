@@ -9,6 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from importlib import metadata
 
+from trace_analyzer import _native
+
 _NSYS_TIMEOUT_S = 20
 _CORE = (
     "click",
@@ -38,6 +40,7 @@ def parts() -> tuple[Part, ...]:
     return (
         Part(name="Python", present=True, detail=platform.python_version(), needed=True),
         *(_package(name) for name in _CORE),
+        _compiled(),
         _scanner(),
         _nsys(),
         _torch(),
@@ -56,6 +59,16 @@ def _package(name: str) -> Part:
         return Part(name=name, present=True, detail=metadata.version(name), needed=True)
     except metadata.PackageNotFoundError:
         return Part(name=name, present=False, detail="required: pip install it", needed=True)
+
+
+def _compiled() -> Part:
+    return Part(
+        name="compiled code",
+        present=not _native.PROBLEM,
+        detail=f"optional: replays run in Python, about 40 times slower ({_native.PROBLEM})"
+        if _native.PROBLEM
+        else "replays run in C",
+    )
 
 
 def _scanner() -> Part:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tests.recordings import Kineto, job, nsys
 from tests.traces import real_trace
-from trace_analyzer import installation
+from trace_analyzer import _native, installation
 from trace_analyzer.analyses.answers import answers
 from trace_analyzer.cli import cli
 from trace_analyzer.cli import demo as demo_module
@@ -57,6 +57,22 @@ def test_doctor_lists_the_installation() -> None:
     assert done.stderr == ""
     for name in ("Python", "numpy", "msgspec", "nsys", "torch", "native scanner"):
         assert name in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [("", "yes      compiled code replays run in C\n"), ("not built: why", "(not built: why)")],
+)
+def test_doctor_says_whether_replays_are_compiled(
+    problem: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_native, "PROBLEM", problem)
+    done = CliRunner().invoke(cli, ["doctor"])
+    assert done.exit_code == 0
+    assert said in done.stdout
+    assert ("no       compiled code optional: replays run in Python" in done.stdout) == bool(
+        problem
+    )
 
 
 def test_doctor_finds_nsys_and_asks_for_its_version(
