@@ -41,3 +41,20 @@ provide_python() {
     echo "Python 3.11 or newer with venv is missing and cannot be installed here" >&2
     return 1
 }
+
+# Say whether C code can be built against `python3`, after trying to install what that needs. The
+# compiled parts are optional: without them everything works, only slower.
+provide_compiler() {
+    local version
+    version=$(python3 -c 'import sys; print("{}.{}".format(*sys.version_info))')
+    compiler_works || install_packages gcc libc6-dev "python$version-dev" 2>/dev/null ||
+        install_packages gcc libc6-dev python3-dev 2>/dev/null || true
+    compiler_works || echo "no C compiler or Python headers here: the compiled parts are left out"
+}
+
+compiler_works() {
+    local include
+    include=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    command -v gcc >/dev/null && echo '#include <Python.h>' |
+        gcc -fsyntax-only -I"$include" -x c - 2>/dev/null
+}

@@ -38,7 +38,8 @@ int column_take(column *into, PyObject *values, const column_spec *spec, int wri
         PyErr_Format(PyExc_ValueError, "%s is not %s", spec->name, TYPES[spec->type].name);
         return -1;
     }
-    if ((uintptr_t)into->view.buf % (uintptr_t)TYPES[spec->type].size != 0) {
+    if (column_rows(into) > 0 &&
+        (uintptr_t)into->view.buf % (uintptr_t)TYPES[spec->type].size != 0) {
         PyErr_Format(PyExc_ValueError, "%s is not aligned", spec->name);
         return -1;
     }
