@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from trace_analyzer.bundle import Role, default_name
+from trace_analyzer.calibration_facts import TORCH_PROFILER
 from trace_analyzer.collectors.captures import experimental_config, one_cycle
 from trace_analyzer.collectors.options import Options
 from trace_analyzer.collectors.probes import Probe, probes
@@ -61,20 +62,27 @@ def record(options: Options, rank: int, *, together: bool) -> Path:
     return path
 
 
-def document(options: Options, rank: int, costs: Sequence[Cost]) -> dict[str, Any]:
-    """Return the document of `calibration.schema.json`."""
-    config = experimental_config()
+def head(options: Options, rank: int, recorder: str) -> dict[str, Any]:
+    """Return what a calibration says of the process and of the recorder."""
     return {
         "schema_version": SCHEMA_VERSION,
         "rank": rank,
+        "recorder": recorder,
         "torch": str(torch.__version__),
         "device": torch.cuda.get_device_name() if _on_gpu() else "cpu",
         "options": {
             "record_shapes": options.record_shapes,
             "with_stack": options.with_stack,
             "profile_memory": options.profile_memory,
-            "cuda_sync_events": config is not None,
+            "cuda_sync_events": recorder == TORCH_PROFILER and experimental_config() is not None,
         },
+    }
+
+
+def document(options: Options, rank: int, costs: Sequence[Cost]) -> dict[str, Any]:
+    """Return the document of `calibration.schema.json`."""
+    return {
+        **head(options, rank, TORCH_PROFILER),
         "rounds": ROUNDS,
         "classes": [
             {
@@ -113,6 +121,19 @@ def measure(options: Options, *, together: bool = False, rounds: int = ROUNDS) -
             plain[probe.name].append(once[probe.name])
             traced[probe.name].append(again[probe.name])
     return [_cost(probe, plain[probe.name], traced[probe.name], counts) for probe in chosen]
+
+
+def rounds_of(
+    offered: Sequence[Probe], meeting: Rendezvous, rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """Return the times of the probes that this process can run: µs a call, one value a round."""
+    chosen = [probe for probe in offered if _works(probe)]
+    found: dict[str, list[float]] = {probe.name: [] for probe in chosen}
+    for _ in range(rounds):
+        meeting.meet()
+        for probe in chosen:
+            found[probe.name].append(_time(probe))
+    return found
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:

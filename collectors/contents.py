@@ -23,6 +23,8 @@ _PATTERNS: tuple[tuple[Role, str], ...] = (
     (Role.NCCL_LOG, r"nccl_(?P<pid>\d+)\.log"),
     (Role.FLIGHT_RECORDER, r"flight_rank(?P<rank>\d+)\.pkl"),
 )
+# Half of a calibration, between the two runs of a recording with nsys.
+CALIBRATION_HALVES = ".calibration_rank*.json"
 # Made by a recording, whatever manifest there is. Exports and benches have names of the user's
 # choice: only a manifest makes them part of a recording that may be replaced.
 _CHOSEN_NAMES = {Role.NSYS, Role.BENCH}

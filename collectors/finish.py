@@ -22,7 +22,7 @@ from trace_analyzer import __version__
 from trace_analyzer.bundle import BundleFile, Manifest, Role, read_json_object, write_manifest
 from trace_analyzer.collectors import compressing, environment, nccl_log
 from trace_analyzer.collectors.commands import shown_command
-from trace_analyzer.collectors.contents import described, header
+from trace_analyzer.collectors.contents import CALIBRATION_HALVES, described, header
 from trace_analyzer.errors import UnreadableInputError
 
 
@@ -69,6 +69,8 @@ def write(
         dropped = nccl_log.shorten(log)
         if dropped:
             notes.append(f"{log.name}: {dropped:,} repeated lines left out")
+    for half in folder.glob(CALIBRATION_HALVES):
+        half.unlink()  # of a calibration that was never finished
     files = tuple(described(folder))
     timers = [item for item in files if item.role is Role.TIMER]
     environments = list(_documents(folder, files, Role.ENVIRONMENT))

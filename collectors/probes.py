@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from trace_analyzer.collectors.options import Options
+from trace_analyzer.collectors.options import Mode, Options
 
 # A stream holds 1,022 pending operations; a loop that fills it measures the device.
 CALLS = 400
@@ -43,6 +43,8 @@ def _probes(options: Options, device: torch.device) -> Iterator[Probe]:
     yield Probe(name=name, calls=CALLS, run=_repeated(lambda: vector.add_(1.0)))
     yield Probe(name="autograd_node", calls=CALLS, prepare=_chain(vector), run=_backward)
     yield Probe(name="annotation", calls=CALLS, run=_repeated(_annotate))
+    if options.mode is not Mode.TORCH:
+        yield Probe(name="nvtx_range", calls=CALLS, run=_repeated(_nvtx_range))
     if device.type == "cuda":
         event = torch.cuda.Event()
         yield Probe(name="runtime_call", calls=CALLS, run=_repeated(event.record))
@@ -73,6 +75,10 @@ def _repeated(call: Callable[[], Any]) -> Callable[[int], None]:
 def _annotate() -> None:
     with torch.profiler.record_function("annotation"):
         pass
+
+
+def _nvtx_range() -> None:
+    torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("nvtx_range"))
 
 
 def _nothing() -> None:

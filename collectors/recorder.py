@@ -159,6 +159,8 @@ class Recorder:
             self._timer.break_sequence(ended=self._ended_part)
         if segment.entry is Entry.STOP:
             self._capture.step()
+            if self.options.mode is Mode.NSYS:
+                self._calibrate()  # while nsys still collects
             self._stop_capture()
         self._meet()
         if segment.entry is Entry.START:
@@ -218,16 +220,26 @@ class Recorder:
         self._capture.finish()
         self._note_all(self._capture.notes)
         self.complete = True
-        if self.options.calibrate and self.options.mode is Mode.TORCH:
+        if self.options.mode is not Mode.NSYS:
             self._calibrate()
         self._end()
         self._meet()
 
     def _calibrate(self) -> None:
-        from trace_analyzer.collectors import calibration
+        if not self.options.calibrate:
+            return
+        from trace_analyzer.collectors import calibration, nsys_calibration
 
+        together = not self._rendezvous.problem
         try:
-            calibration.record(self.options, self.rank, together=not self._rendezvous.problem)
+            if self.options.mode is Mode.TORCH:
+                calibration.record(self.options, self.rank, together=together)
+            elif not torch.cuda.is_available():
+                return  # nsys has nothing to record, so nothing to cost
+            elif self.options.mode is Mode.NSYS:
+                nsys_calibration.measure_recorded(self.options, self.rank, together=together)
+            else:
+                nsys_calibration.measure_plain(self.options, self.rank, together=together)
         except Exception as error:  # noqa: BLE001  # the trace is good without it
             self._note_all([f"no calibration: {type(error).__name__}: {error}"])
 

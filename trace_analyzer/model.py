@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from trace_analyzer.bench_facts import BenchResult
+from trace_analyzer.calibration_facts import Calibration
 from trace_analyzer.nccl_facts import FlightRecording, NcclLog
 from trace_analyzer.tables import (
     Collectives,
@@ -141,6 +142,7 @@ class Rank:
     host: str | None = None
     pid: int | None = None
     clock_base_ns: int | None = None  # Unix time of the trace clock's zero; None where unknown
+    clock_name: str = ""  # what ranks with one clock have in common; "": their path
     capture: Capture = field(default_factory=Capture)
     versions: Mapping[str, str] = field(default_factory=dict)  # torch, cuda, driver, nccl, cupti, …
     settings: Mapping[str, str] = field(default_factory=dict)  # allow-listed environment
@@ -177,6 +179,7 @@ class Run:
     nccl_logs: tuple[NcclLog, ...] = ()  # one a process, by rank
     flight: tuple[FlightRecording, ...] = ()  # by rank
     bench: tuple[BenchResult, ...] = ()
+    calibration: tuple[Calibration, ...] = ()  # what the recorder cost, by rank
     cross_check: tuple[Rank, ...] = ()
     command: str = ""
     started: str = ""  # ISO 8601 UTC, from the recording; "" where unknown

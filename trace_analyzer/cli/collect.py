@@ -71,6 +71,11 @@ def _counts(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+_calibration = click.option(
+    "--no-calibration", is_flag=True, help="Do not measure what the profiler costs."
+)
+
+
 @collect.command(
     short_help="Record with torch.profiler.",
     context_settings=_COMMAND,
@@ -79,7 +84,7 @@ def _counts(function: Callable[..., Any]) -> Callable[..., Any]:
 @_counts
 @click.option("--shapes", is_flag=True, help="Record tensor shapes (costs more a step).")
 @click.option("--stacks", is_flag=True, help="Record Python stacks (costs much more a step).")
-@click.option("--no-calibration", is_flag=True, help="Do not measure what the profiler costs.")
+@_calibration
 @click.pass_context
 def torch(
     ctx: click.Context,
@@ -127,6 +132,7 @@ def torch(
     is_flag=True,
     help="Do not run COMMAND a first time to time its steps without nsys.",
 )
+@_calibration
 @click.pass_context
 def nsys(
     ctx: click.Context,
@@ -136,6 +142,7 @@ def nsys(
     graph_nodes: bool,
     per_rank: bool,
     no_timing_run: bool,
+    no_calibration: bool,
     **given: Any,  # noqa: ANN401
 ) -> None:
     """Run COMMAND twice: to time its steps, then under nsys.
@@ -149,15 +156,16 @@ def nsys(
 
     launch.check(command)
     tool = nsys_tool.find()
+    calibrate = not (no_calibration or no_timing_run)  # it compares the two runs
     with open_bundle(given, command, {"nsys": tool.version}) as bundle:
         if not no_timing_run:
             click.echo("timing steps without nsys", err=True)
-            options = bundle.options(Mode.TIMER, calibrate=False, stop_when_done=True)
+            options = bundle.options(Mode.TIMER, calibrate=calibrate, stop_when_done=True)
             bundle.code = launch.run(command, launch.environment(options, {}))
         if not bundle.code:
             click.echo(f"recording with nsys {tool.version} ({tool.program})", err=True)
             options = bundle.options(
-                Mode.NSYS, calibrate=False, stop_when_done=given["stop_when_done"]
+                Mode.NSYS, calibrate=calibrate, stop_when_done=given["stop_when_done"]
             )
             with bundle.sampling():
                 bundle.code = nsys_run.run(

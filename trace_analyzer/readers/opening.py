@@ -229,6 +229,7 @@ def _assembled(
         nccl_logs=with_ranks(sidecars.nccl_logs, numbered.ranks, world_size),
         flight=tuple(sidecars.flight),
         bench=tuple(sidecars.bench),
+        calibration=tuple(sidecars.calibration),
         cross_check=others,
         command=manifest.command if manifest else "",
         started=started(manifest, numbered.ranks),

@@ -12,6 +12,7 @@ import msgspec
 from trace_analyzer.allowlist import allowed, shown_value
 from trace_analyzer.bench_facts import BenchResult
 from trace_analyzer.bundle import Role, read_json_object
+from trace_analyzer.calibration_facts import Calibration
 from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.model import DataWarning, Severity, UnprofiledSteps
 from trace_analyzer.nccl_facts import FlightRecording, NcclLog
@@ -40,6 +41,7 @@ class Sidecars:
     nccl_logs: list[NcclLog] = field(default_factory=list)
     flight: list[FlightRecording] = field(default_factory=list)
     bench: list[BenchResult] = field(default_factory=list)
+    calibration: list[Calibration] = field(default_factory=list)
     paths: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role → real paths
     warnings: list[DataWarning] = field(default_factory=list)
 
@@ -73,6 +75,8 @@ def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
                 _read_flight(file, found)
             elif file.role is Role.BENCH:
                 _read_bench(file, found)
+            elif file.role is Role.CALIBRATION:
+                _read_calibration(file, found)
         except UnreadableInputError as error:
             found.warnings.append(
                 DataWarning(
@@ -83,6 +87,7 @@ def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
                 )
             )
     found.flight.sort(key=lambda item: (item.rank is None, item.rank or 0))
+    found.calibration.sort(key=lambda item: item.rank)
     found.paths = {role: tuple(paths) for role, paths in sorted(by_role.items())}
     return found
 
@@ -218,6 +223,12 @@ def _read_bench(file: SidecarFile, found: Sidecars) -> None:
     result = bench_results.read(file.path, display=file.name)
     if result is not None:
         found.bench.append(result)
+
+
+def _read_calibration(file: SidecarFile, found: Sidecars) -> None:
+    from trace_analyzer.readers import calibrations
+
+    found.calibration.append(calibrations.read(file.path, file.rank, display=file.name))
 
 
 def _whose(file: SidecarFile) -> str:
