@@ -16,9 +16,11 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from trace_analyzer import __version__
+from trace_analyzer.before_after import NOTE_BEGINS, unlike
 from trace_analyzer.bundle import BundleFile, Manifest, Role, read_json_object, write_manifest
 from trace_analyzer.collectors import compressing, environment, nccl_log
 from trace_analyzer.collectors.commands import shown_command
@@ -102,26 +104,36 @@ def _world_size(folder: Path, timer: BundleFile) -> int | None:
 
 def _read_timers(folder: Path, timers: Sequence[BundleFile], summary: Summary) -> None:
     complete: dict[int, bool] = {}
+    rows: dict[int, tuple[list[float], list[float]]] = {}
     for item in timers:
         rank = item.rank if item.rank is not None else 0
-        times = []
-        is_complete = False
+        is_complete = was_profiled = False
+        before, after = rows.setdefault(rank, ([], []))
         for line in (folder / item.path).read_text(encoding="utf-8").splitlines():
             try:
                 record = json.loads(line)
             except ValueError:
                 continue  # the last line of a killed process
-            if record.get("kind") == "step" and record.get("phase") == "unprofiled":
-                times.append(float(record["step_ms"]))
+            if record.get("kind") == "step":
+                was_profiled |= record.get("phase") == "profiled"
+                if record.get("phase") == "unprofiled":
+                    (after if was_profiled else before).append(float(record["step_ms"]))
             elif record.get("kind") == "note":
-                summary.notes.append(f"rank {rank}: {record['message']}")
+                if not record["message"].startswith(NOTE_BEGINS):  # said once for all ranks below
+                    summary.notes.append(f"rank {rank}: {record['message']}")
             elif record.get("kind") == "end":
                 is_complete = bool(record.get("complete"))
-        if times:
-            summary.unprofiled_ms[rank] = sorted(times)[len(times) // 2]
         complete[rank] = complete.get(rank, True) and is_complete
     summary.ranks = tuple(sorted(complete))
     summary.complete_ranks = tuple(sorted(rank for rank, done in complete.items() if done))
+    differing = {rank: found for rank, row in rows.items() if (found := unlike(*row)) is not None}
+    if differing:
+        rank, found = max(differing.items(), key=lambda item: item[1].after_ms)
+        summary.notes.append(f"{found.text()} (rank {rank}): only those before count")
+    for rank, (before, after) in rows.items():
+        times = before if differing else before + after
+        if times:
+            summary.unprofiled_ms[rank] = median(times)
 
 
 def _documents(folder: Path, files: Sequence[BundleFile], role: Role) -> Iterator[dict[str, Any]]:

@@ -14,9 +14,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import median
 
 import torch
 
+from trace_analyzer.before_after import unlike
 from trace_analyzer.bundle import Role, default_name
 from trace_analyzer.collectors import flight
 from trace_analyzer.collectors.captures import (
@@ -65,6 +67,7 @@ class Recorder:
         self._left = 0
         self._phase = ""
         self._capturing = False
+        self._before_ms: list[float] = []
         self._begun = False
         self._ended_part: str | None = None
         self._pid = os.getpid()
@@ -177,6 +180,7 @@ class Recorder:
 
     def _start_capture(self, segment: Segment) -> Segment:
         schedule = self.options.schedule
+        self._before_ms = self._unprofiled_ms()
         if schedule.sample_seconds is not None:
             active = self._rendezvous.share(self._steps_in(schedule.sample_seconds))
             schedule = dataclasses.replace(schedule, active=active)
@@ -190,15 +194,17 @@ class Recorder:
         self.ranges = _ranges(self.options.mode)
         return segment
 
-    def _steps_in(self, seconds: float) -> int:
-        times: list[float] = sorted(
+    def _unprofiled_ms(self) -> list[float]:
+        return [
             record["step_ms"]
             for record in self._timer.drain(final=True)
             if record["phase"] == "unprofiled"
-        )
-        if not times:
+        ]
+
+    def _steps_in(self, seconds: float) -> int:
+        if not self._before_ms:
             return self.options.schedule.active
-        return max(2, round(seconds * 1000.0 / times[len(times) // 2]))
+        return max(2, round(seconds * 1000.0 / median(self._before_ms)))
 
     def _stop_capture(self) -> None:
         self.ranges.end_step()
@@ -219,6 +225,9 @@ class Recorder:
         self._meet()
         self._capture.finish()
         self._note_all(self._capture.notes)
+        differ = unlike(self._before_ms, self._unprofiled_ms())
+        if differ is not None:
+            self._timer.note(f"{differ.text()}: only those before count")
         self.complete = True
         if self.options.mode is not Mode.NSYS:
             self._calibrate()

@@ -338,6 +338,24 @@ def test_sample_seconds_sets_the_number_of_steps(tmp_path: Path) -> None:
     assert rec.complete
 
 
+def test_a_process_that_stays_slow_after_the_profiler_is_noted(tmp_path: Path) -> None:
+    rec = Recorder(Options(folder=str(tmp_path), schedule=SHORT, calibrate=False))
+    rows = iter([[20.0] * 30, [24.0] * 30])
+    rec._timer.drain = lambda **_: [  # type: ignore[method-assign]
+        {"phase": "unprofiled", "step_ms": ms} for ms in next(rows)
+    ]
+    rec.begin()
+    for _ in range(40):
+        rec.step()
+    records = lines(tmp_path / "steps_rank0.jsonl")
+    jsonschema.validate(records[-2], schema("steps"))
+    assert records[-2]["message"] == (
+        "unprofiled steps after the profiled ones take 24.00 ms, those before 20.00 ms: "
+        "only those before count"
+    )
+    assert records[-1] == {"kind": "end", "complete": True}
+
+
 def test_a_terminated_rank_waits_for_nothing(tmp_path: Path) -> None:
     rec = Recorder(Options(folder=str(tmp_path), mode=Mode.TIMER, schedule=SHORT))
     rec.begin()

@@ -16,9 +16,7 @@ from trace_analyzer.calibration_facts import Calibration
 from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.model import DataWarning, Severity, UnprofiledSteps
 from trace_analyzer.nccl_facts import FlightRecording, NcclLog
-
-_MAX_LINE_BYTES = 1 << 20
-_MAX_STEP_MS = 1e9
+from trace_analyzer.readers import step_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +35,7 @@ class Sidecars:
     """What the sidecars of a run say."""
 
     unprofiled: dict[int, UnprofiledSteps] = field(default_factory=dict)
+    timed_before: dict[int, int] = field(default_factory=dict)  # rank → how many of them, of timers
     environment: dict[int, dict[str, str]] = field(default_factory=dict)
     nccl_logs: list[NcclLog] = field(default_factory=list)
     flight: list[FlightRecording] = field(default_factory=list)
@@ -44,14 +43,6 @@ class Sidecars:
     calibration: list[Calibration] = field(default_factory=list)
     paths: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role → real paths
     warnings: list[DataWarning] = field(default_factory=list)
-
-
-class _Line(msgspec.Struct):
-    kind: str = ""
-    phase: str = ""
-    step_ms: float | None = None
-    rank: int | None = None
-    schema_version: int | None = None
 
 
 def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
@@ -87,6 +78,10 @@ def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
                 )
             )
     found.flight.sort(key=lambda item: (item.rank is None, item.rank or 0))
+    found.unprofiled, differing = step_times.without_later_steps(
+        found.unprofiled, found.timed_before
+    )
+    found.warnings += [] if differing is None else [differing]
     found.calibration.sort(key=lambda item: item.rank)
     found.paths = {role: tuple(paths) for role, paths in sorted(by_role.items())}
     return found
@@ -96,45 +91,14 @@ def _read_timer(file: SidecarFile, found: Sidecars) -> None:
     if file.name.endswith(".json"):
         _read_meta(file, found)
         return
-    decoder = msgspec.json.Decoder(_Line)
-    times: list[float] = []
-    rank = file.rank
-    unreadable = steps = 0
-    for text in _lines(file):
-        try:
-            line = decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            unreadable += 1
-            continue
-        if line.kind == "header":
-            if line.schema_version != 1:
-                raise UnreadableInputError(
-                    file.name, f"timer schema {line.schema_version} is not 1"
-                )
-            rank = line.rank if line.rank is not None else rank
-        elif line.kind == "step":
-            steps += 1
-            if line.phase == "unprofiled" and line.step_ms is not None:
-                if 0 < line.step_ms < _MAX_STEP_MS:
-                    times.append(line.step_ms)
-                else:
-                    unreadable += 1
-    if unreadable:
-        found.warnings.append(_left_out_lines(file, unreadable))
-    if rank is None or not steps:
-        raise UnreadableInputError(file.name, "no step times in it")
-    if times:
-        found.unprofiled[rank] = UnprofiledSteps(rank=rank, step_ms=tuple(times), path=file.name)
-
-
-def _lines(file: SidecarFile) -> Iterable[bytes]:
-    try:
-        with file.path.open("rb") as stream:
-            while text := stream.readline(_MAX_LINE_BYTES):
-                if text.strip():
-                    yield text
-    except OSError as error:
-        raise UnreadableInputError(file.name, error.strerror or str(error)) from error
+    times = step_times.read(file.path, file.rank, display=file.name)
+    if times.unreadable:
+        found.warnings.append(_left_out_lines(file, times.unreadable))
+    if times.unprofiled_ms:
+        found.unprofiled[times.rank] = UnprofiledSteps(
+            rank=times.rank, step_ms=times.unprofiled_ms, path=file.name
+        )
+        found.timed_before[times.rank] = times.before
 
 
 def _left_out_lines(file: SidecarFile, count: int) -> DataWarning:
@@ -178,7 +142,7 @@ def _read_meta(file: SidecarFile, found: Sidecars) -> None:
 def _is_step_ms(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value) and 0 < value < _MAX_STEP_MS
+    return math.isfinite(value) and 0 < value < step_times.MAX_STEP_MS
 
 
 def _read_environment(file: SidecarFile, found: Sidecars) -> None:
