@@ -1,13 +1,14 @@
 """The report as one HTML file: no request, no script that is not named by its hash.
 
-Everything is drawn here and in the templates; the script only sorts, copies, saves and switches
-the theme, so that the page is complete without it. Same report, same bytes.
+Everything is drawn here and in the templates; the scripts only sort, copy, save, switch the theme
+and let the timeline be zoomed, so that the page is complete without them. Same report, same bytes.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.findings import Report
 from trace_analyzer.reports import json, markdown, summary, units
 from trace_analyzer.reports.names import code_spans, cut_middle, visible
+from trace_analyzer.reports.timeline_data import live_timeline
 from trace_analyzer.reports.view_beside import beside_view
 from trace_analyzer.reports.view_context import (
     check_counts,
@@ -31,22 +34,89 @@ from trace_analyzer.reports.view_kernels import kernel_view
 from trace_analyzer.reports.view_nccl import nccl_view
 from trace_analyzer.reports.view_peers import late_view, link_view
 from trace_analyzer.reports.view_step import step_view
-from trace_analyzer.reports.view_timeline import timeline_view
+from trace_analyzer.reports.view_timeline import TimelineView, timeline_view
 from trace_analyzer.reports.view_verdict import verdict_view
 from trace_analyzer.timeline import Timeline
 
+MOST_BYTES = 3_000_000
+EASY_BYTES = 1_000_000  # up to here every nanosecond of the timeline is kept
+_LEAST_LIVE_BYTES = 60_000
+_DATA = '<script type="application/json" id="timeline-data">'
+_LIVE_SCRIPTS = ("timeline_read.js", "timeline_draw.js", "timeline.js")
 _LONGEST_PROSE = 1200
 _HERE = Path(__file__).parent
 
 
-def render(report: Report, *, timeline: Timeline | None = None) -> str:
-    """Return the report as one self-contained HTML document.
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What is left out of a page that would be too large: the last thing that is tried has all."""
+
+    kernel_fold: bool = False
+    document: bool = False
+    live: bool = False
+
+
+_CUTS = (
+    _Cut(),
+    _Cut(kernel_fold=True),
+    _Cut(kernel_fold=True, document=True),
+    _Cut(kernel_fold=True, document=True, live=True),
+)
+
+
+class PageTooLargeError(TraceAnalyzerError):
+    """A report that does not fit the size asked for, whatever is left out of it."""
+
+
+def render(
+    report: Report, *, timeline: Timeline | None = None, most_bytes: int = MOST_BYTES
+) -> str:
+    """Return the report as one self-contained HTML document of at most `most_bytes`.
 
     `timeline` is drawn where given; without it the section says that there is nothing to draw.
+    Detail of the timeline goes first where the page would be too large, then rows of the kernel
+    table, then the copy of the JSON report; the page says what went.
+
+    Raises `PageTooLargeError` where not even the rest fits.
     """
-    style, script = _static("report.css"), _static("report.js")
+    drawn = timeline_view(report, timeline)
+    smallest = 0
+    for cut in _CUTS:
+        page = _page(report, timeline, drawn, cut, most_bytes)
+        smallest = len(page.encode("utf-8", "replace"))
+        room = most_bytes - smallest
+        if drawn is None or timeline is None or cut.live:
+            if room >= 0:
+                return page
+            continue
+        if room < _LEAST_LIVE_BYTES:
+            continue
+        live = live_timeline(
+            timeline, drawn.source, most_bytes=room, easy_bytes=min(room, EASY_BYTES - smallest)
+        )
+        if live is not None:
+            before, after = page.split(_DATA, maxsplit=1)
+            return f'{before}{_DATA}"{live.text}"{after}'
+    raise PageTooLargeError(
+        f"the HTML report takes {smallest / 1e6:.1f} MB at its least detail, more than the "
+        f"{most_bytes / 1e6:g} MB asked for; give --max-html-mb {smallest / 1e6 + 0.05:.1f}"
+    )
+
+
+def _page(
+    report: Report,
+    timeline: Timeline | None,
+    drawn: TimelineView | None,
+    cut: _Cut,
+    most_bytes: int,
+) -> str:
+    style = _static("report.css", "timeline.css")
+    script, live_script = _static("report.js"), _static(*_LIVE_SCRIPTS)
+    live = drawn is not None and not cut.live
+    scripts = [script, live_script] if live else [script]
+    document = "null" if cut.document else json.embedded(report)
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             report=report,
@@ -56,39 +126,45 @@ def render(report: Report, *, timeline: Timeline | None = None) -> str:
             verdict=verdict_view(report),
             findings=findings_view(report, timeline),
             step=step_view(report),
-            timeline=timeline_view(report, timeline),
+            timeline=drawn,
             late=late_view(report),
             links=link_view(report),
             nccl=nccl_view(report),
             beside=beside_view(report),
-            kernels=kernel_view(report),
+            kernels=kernel_view(report, folded=not cut.kernel_fold),
             environment=environment_view(report),
             inputs=inputs_view(report),
             checks=check_views(report),
             check_counts=check_counts(report),
             style=Markup(style),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
-            style_hash=_sha256(style),
-            script_hash=_sha256(script),
-            document=Markup(json.embedded(report)),  # noqa: S704 - escaped for a script element
+            style_hash=content_hash(style),
+            script_sources=Markup(" ".join(f"'sha256-{_sha256(text)}'" for text in scripts)),  # noqa: S704
+            live=live,
+            live_script=Markup(live_script),  # noqa: S704 - our own files
+            document=Markup(document),  # noqa: S704 - escaped for a script element
+            has_document=not cut.document,
+            limit=f"{most_bytes / 1e6:g}{units.NBSP}MB",
             summary_text=Markup(json.embedded(markdown.render(report))),  # noqa: S704 - likewise
         )
     )
 
 
 @cache
-def _static(name: str) -> str:
-    text = (_HERE / "static" / name).read_text(encoding="utf-8")
-    return f"\n{text.strip()}\n"
+def _static(*names: str) -> str:
+    texts = [(_HERE / "static" / name).read_text(encoding="utf-8").strip() for name in names]
+    return "\n" + "\n".join(texts) + "\n"
 
 
-def _sha256(text: str) -> str:
+def content_hash(text: str) -> str:
+    """Return the SHA-256 by which a page's policy names a style or script."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Return the environment of the templates."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -96,9 +172,9 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["prose"] = prose
-    environment.globals["nbsp"] = units.NBSP
-    return environment
+    made.filters["prose"] = prose
+    made.globals["nbsp"] = units.NBSP
+    return made
 
 
 def _finalize(value: Any) -> Any:  # noqa: ANN401

@@ -174,6 +174,17 @@ def findings_of(report: Report, kind: str) -> list[Finding]:
     return [finding for finding in report.findings if finding.kind == kind]
 
 
+def numbered(report: Report) -> list[tuple[int | None, Finding]]:
+    """Return faults, then opportunities, each with its number; None where it is not told from zero."""
+    found: list[tuple[int | None, Finding]] = []
+    number = 0
+    for finding in [*findings_of(report, "fault"), *findings_of(report, "opportunity")]:
+        told = distinguishable(finding)
+        number += told
+        found.append((number if told else None, finding))
+    return found
+
+
 def distinguishable(finding: Finding) -> bool:
     """Return whether a replayed gain is told from zero."""
     bounds = finding.recoverable_interval_ms

@@ -85,15 +85,8 @@ def findings_view(report: Report, timeline: Timeline | None) -> FindingsView:
     ]
     scale = Scale.to(max(ends)) if ends and max(ends) > 0 else None
     views: dict[str, list[FindingView]] = {"fault": [], "opportunity": []}
-    number = 0
-    for finding in [
-        *summary.findings_of(report, "fault"),
-        *summary.findings_of(report, "opportunity"),
-    ]:
-        told = summary.distinguishable(finding)
-        number += told
-        label = str(number) if told else units.NOT_APPLICABLE
-        position = len(views["fault"]) + len(views["opportunity"])
+    for position, (number, finding) in enumerate(summary.numbered(report)):
+        label = units.NOT_APPLICABLE if number is None else str(number)
         views[finding.kind].append(_view(report, timeline, finding, scale, label, position))
     return FindingsView(
         axis=svg_bars.gain_axis(scale) if scale is not None else None,

@@ -58,8 +58,11 @@ class _Reading:
         return kernel.ranks.get(str(self.lead), 0.0)
 
 
-def kernel_view(report: Report) -> KernelView:
-    """Arrange the section: compute and copies; communication has its own table."""
+def kernel_view(report: Report, *, folded: bool = True) -> KernelView:
+    """Arrange the section: compute and copies; communication has its own table.
+
+    Without `folded` the rows beyond the first 20 are left out.
+    """
     kernels = [kernel for kernel in report.kernels if kernel.category != "communication"]
     if not kernels:
         none = "No GPU kernel in this trace."
@@ -74,7 +77,7 @@ def kernel_view(report: Report) -> KernelView:
     names = short_names(kernel.name for kernel in kernels)
     ends = [v for k in kernels for v in (reading.solid(k), reading.outlined(k)) if v is not None]
     scale = Scale.to(max(ends, default=0.0))
-    rest = kernels[SHOWN : SHOWN + FOLDED]
+    rest = kernels[SHOWN : SHOWN + FOLDED] if folded else []
     where = f"on rank {reading.lead}" if a_step else "over all ranks"
     shown = sum(reading.weight(kernel) for kernel in kernels[:SHOWN])
     unit = "ms a step" if a_step else "ms"
@@ -89,7 +92,7 @@ def kernel_view(report: Report) -> KernelView:
         note=f"The {size} largest of {count} add up to {units.ms(shown)}{units.NBSP}{unit} {where}. "
         "Names are shortened; the full name opens in its row.",
         below=_below(reading),
-        beyond=max(0, len(kernels) - SHOWN - FOLDED),
+        beyond=max(0, len(kernels) - SHOWN - len(rest)),
     )
 
 

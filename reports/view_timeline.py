@@ -1,15 +1,16 @@
-"""The timeline section: bookmarks of the findings on the drawing of the shown step."""
+"""The timeline section: the drawing of the shown step, and what the zoomable one starts from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from trace_analyzer.findings import Report
-from trace_analyzer.reports import summary, svg_overview, svg_timeline
+from trace_analyzer.reports import summary, svg_overview, svg_timeline, units
 from trace_analyzer.reports.svg_timeline import Bookmark, Figure
+from trace_analyzer.reports.timeline_data import Mark, Opening
 from trace_analyzer.timeline import Timeline
 
-_MOST_BOOKMARKS = 60
+_MOST_MARKS = 60  # of one finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +20,36 @@ class TimelineView:
     figure: Figure
     split: bool
     ranks: int
+    source: Opening
 
 
 def timeline_view(report: Report, timeline: Timeline | None) -> TimelineView | None:
     """Arrange the section, or return None where there is nothing to draw."""
     if timeline is None or timeline.span_ns == (0, 0):
         return None
-    chosen = [*summary.blamed(report), *_middle_and_fastest(report)]
-    figure = svg_timeline.figure(
-        timeline, _bookmarks(report, timeline), chosen, summary.blamed(report)
+    blamed = summary.blamed(report)
+    chosen = [*blamed, *_middle_and_fastest(report)]
+    marks, left_out = _marks(report, timeline)
+    bookmarks = [
+        Bookmark(
+            label=f"{mark.number} {mark.code} {mark.name}",
+            rank=mark.rank,
+            start_ns=mark.start_ns,
+            end_ns=mark.end_ns,
+            note=mark.note,
+        )
+        for mark in marks
+    ]
+    figure = svg_timeline.figure(timeline, bookmarks, chosen, blamed)
+    view = svg_timeline.step_view(timeline)
+    opening = Opening(
+        plan=figure.plan,
+        marks=tuple(marks),
+        blamed=blamed,
+        view_ns=(view.start_ns, view.end_ns),
+        said=left_out,
     )
-    return TimelineView(figure, svg_overview.has_waits(timeline), len(timeline.ranks))
+    return TimelineView(figure, svg_overview.has_waits(timeline), len(timeline.ranks), opening)
 
 
 def _middle_and_fastest(report: Report) -> list[int]:
@@ -39,24 +59,31 @@ def _middle_and_fastest(report: Report) -> list[int]:
     return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
 
 
-def _bookmarks(report: Report, timeline: Timeline) -> list[Bookmark]:
-    marks = []
-    number = 0
-    for finding in report.findings:
-        if not summary.distinguishable(finding):
+def _marks(report: Report, timeline: Timeline) -> tuple[list[Mark], str]:
+    """Return the places of all findings in order of time, and a sentence on those left out."""
+    marks: list[Mark] = []
+    left_out = []
+    for position, (number, finding) in enumerate(summary.numbered(report), start=1):
+        if number is None:
             continue
-        number += 1
-        for item in finding.ranges[:_MOST_BOOKMARKS]:
-            rank = timeline.rank(item.rank)
-            if rank is None:
-                continue
-            marks.append(
-                Bookmark(
-                    label=f"{number} {finding.code} {finding.name}",
-                    rank=item.rank,
-                    start_ns=rank.window_start_ns + item.start_ns,
-                    end_ns=rank.window_start_ns + item.end_ns,
-                    note=item.label,
-                )
+        if len(finding.ranges) > _MOST_MARKS:
+            left_out.append(
+                f"Of {units.integer(len(finding.ranges))} places of finding {number} the first "
+                f"{_MOST_MARKS} are marked."
             )
-    return sorted(marks, key=lambda mark: mark.start_ns)
+        for item in finding.ranges[:_MOST_MARKS]:
+            rank = timeline.rank(item.rank)
+            if rank is not None:
+                marks.append(
+                    Mark(
+                        number=number,
+                        code=finding.code,
+                        name=finding.name,
+                        anchor=f"finding-{position}",
+                        rank=item.rank,
+                        start_ns=rank.window_start_ns + item.start_ns,
+                        end_ns=rank.window_start_ns + item.end_ns,
+                        note=item.label,
+                    )
+                )
+    return sorted(marks, key=lambda mark: (mark.start_ns, mark.number)), " ".join(left_out)

@@ -181,7 +181,8 @@
     });
     const copyButton = document.getElementById("copy");
     copyButton.addEventListener("click", () => copy(copyButton, told));
-    document.getElementById("save").addEventListener("click", save);
+    const saveButton = document.getElementById("save"); // absent where the page has no room for it
+    if (saveButton) saveButton.addEventListener("click", save);
     document.querySelectorAll("table[data-sort]").forEach(makeSortable);
 
     // A frame that does not scroll is no stop for the Tab key.
