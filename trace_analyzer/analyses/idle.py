@@ -36,6 +36,11 @@ def is_enclosing(name: str) -> bool:
     return _ENCLOSING.search(name) is not None
 
 
+def is_data_loading(name: str) -> bool:
+    """Return whether a range of this name encloses the loading of a batch."""
+    return _DATA_LOADING.search(name) is not None
+
+
 HOST_CLASSES = (
     "data_loading",
     "blocking_sync",

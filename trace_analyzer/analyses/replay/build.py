@@ -14,6 +14,7 @@ from trace_analyzer.analyses.partition import Busy
 from trace_analyzer.analyses.replay.edges import Edges, find_edges
 from trace_analyzer.analyses.replay.host import NO_CALL, HostSequence, host_sequence, launch_nodes
 from trace_analyzer.analyses.replay.program import COMM, COPY, MATRIX, NONE, OTHER, Program
+from trace_analyzer.analyses.replay.supply import Supply, batch_columns, find_supply
 from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.model import Rank
 from trace_analyzer.schema import NA_INT64, Float64Array, Int8Array, Int32Array, Int64Array
@@ -31,7 +32,8 @@ SURELY_QUEUED_NS = 5_000
 class RankProgram:
     """One rank's part: recorded times on the common clock, and where they come from.
 
-    `op_row` are rows of the rank's GPU operations; `op_node` is local to the rank's host.
+    `op_row` are rows of the rank's GPU operations; `op_node` is local to the rank's host. With a
+    `supply`, its batches follow the operations: that of the first step, then one a step.
     """
 
     host: HostSequence
@@ -39,6 +41,12 @@ class RankProgram:
     op_row: Int64Array
     op_node: Int32Array
     shift_ns: int
+    supply: Supply | None
+
+    @property
+    def operations(self) -> int:
+        """Number of operations in the program."""
+        return len(self.op_row) + (0 if self.supply is None else len(self.supply.duration_ns) + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,7 +99,7 @@ def build_program(
         hosts.append(_host_columns(rank, part, ops))
         columns.append(_op_columns(rank, part, work, cross, alpha, (position, nodes, ops)))
         nodes += len(part.host)
-        ops += len(part.op_row)
+        ops += part.operations
     return _joined(ranks, parts, hosts, columns, cross, alpha, numbers)
 
 
@@ -127,7 +135,14 @@ def _rank_program(
     late = (node == NO_CALL) & ~backlog & (operations.launch < 0)
     kept = np.flatnonzero((node != NO_CALL) | backlog | late)
     edges = find_edges(rank, host, node)
-    return RankProgram(host=host, edges=edges, op_row=kept, op_node=node[kept], shift_ns=shift)
+    return RankProgram(
+        host=host,
+        edges=edges,
+        op_row=kept,
+        op_node=node[kept],
+        shift_ns=shift,
+        supply=find_supply(rank, marks, until),
+    )
 
 
 def _host_columns(rank: Rank, part: RankProgram, first_op: int) -> dict[str, Int64Array]:
@@ -146,6 +161,15 @@ def _host_columns(rank: Rank, part: RankProgram, first_op: int) -> dict[str, Int
     np.maximum.at(awaited, wait_node, operations.end_ns[part.op_row[wait_op]])
     queue = _queue(rank, part, awaited)
     cost = np.maximum(host.end_ns - np.maximum(awaited, host.start_ns), 0)
+    if part.supply is not None:
+        # The wait for a batch stands at the mark that begins the step, not in the gap behind it.
+        before = np.concatenate([host.start_ns[:1], host.end_ns[:-1]])
+        gap -= intervals.coverage(part.supply.blocked, before, host.start_ns)
+        marks = np.flatnonzero(host.call == NO_CALL)
+        wait_node = np.concatenate([wait_node, marks])
+        wait_op = np.concatenate([wait_op, len(part.op_row) + np.arange(len(marks))])
+        order = np.argsort(wait_node, kind="stable")
+        wait_node, wait_op = wait_node[order], wait_op[order]
     return {
         "gap": gap,
         "cost": cost,
@@ -208,7 +232,7 @@ def _op_columns(
     source, target = source[order], target[order]
     stream = np.unique(operations.stream[rows], return_inverse=True)[1].reshape(-1)
     timing = _timing(part, start, end, stream, (source, target), kind)
-    return {
+    columns = {
         "rank": np.full(len(rows), position, dtype=np.int64),
         "node": np.where(part.op_node == NO_CALL, NONE, part.op_node + first_node).astype(np.int64),
         "fixed": start + part.shift_ns,
@@ -225,6 +249,10 @@ def _op_columns(
         "start": start + part.shift_ns,
         "end": end + part.shift_ns,
     }
+    if part.supply is not None:
+        for name, values in batch_columns(part.supply, part.shift_ns, position, first_node).items():
+            columns[name] = np.concatenate([columns[name], values])
+    return columns
 
 
 def _members(
@@ -298,7 +326,10 @@ def _joined(
 
     streams = np.concatenate([[0], np.cumsum(op("streams"))])
     stream = np.concatenate(
-        [part["stream"] + first for part, first in zip(columns, streams, strict=False)]
+        [
+            np.where(part["stream"] < 0, part["stream"], part["stream"] + first)
+            for part, first in zip(columns, streams, strict=False)
+        ]
     )
     start, end = op("start"), op("end")
     collective, transfer, offset, size, kept = _collectives(op("collective"), start, end, cross)

@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 
 from trace_analyzer.analyses.replay.build import Built
-from trace_analyzer.analyses.replay.peers import like_peers_device, like_peers_host
+from trace_analyzer.analyses.replay.peers import (
+    like_peers_device,
+    like_peers_host,
+    peer_pace,
+)
 from trace_analyzer.analyses.replay.program import COMM, COPY, NONE, OTHER, Program
 from trace_analyzer.intervals import Intervals, coverage
 from trace_analyzer.model import Rank
@@ -77,10 +81,18 @@ class Edit:
         self._scale("node_cost_ns", own, 1.0 - (1.0 - factor) * in_cost)
 
     def all_host(self, rank: int, factor: float) -> None:
-        """Multiply all host time of a rank by `factor`."""
+        """Multiply all host time of a rank by `factor`, that of its loader's workers too."""
         own = self.node_slice(rank)
         self._scale("node_gap_ns", own, factor)
         self._scale("node_cost_ns", own, factor)
+        self.batches(rank, factor)
+
+    def batches(self, rank: int, factor: float) -> None:
+        """Multiply what a rank's loader workers need for a batch, where they set the pace."""
+        mine = (self.base.op_rank == self.place(rank)) & (self.base.op_stream < 0)
+        if bool(mine.any()):
+            base = self.column("op_base_ns")
+            base[mine] = np.rint(base[mine] * factor)
 
     def launches(self, rank: int, factor: float, call_rows: AnyArray | None = None) -> None:
         """Multiply the host time of launch calls and of what prepares them by `factor`."""
@@ -114,6 +126,7 @@ class Edit:
             gap, cost = like_peers_host(self.base, self.place(rank))
             self.column("node_gap_ns")[:] = gap
             self.column("node_cost_ns")[:] = cost
+            self.batches(rank, peer_pace(self.base, self.place(rank)))
         if device:
             self.column("op_base_ns")[:] = like_peers_device(self.base, self.place(rank))
 

@@ -40,6 +40,21 @@ def like_peers_host(program: Program, place: int) -> tuple[Int64Array, Int64Arra
     return gap, cost
 
 
+def peer_pace(program: Program, place: int) -> float:
+    """Return how much faster than a rank's own loader workers its peers' median is, at most 1.
+
+    0 where the median peer never waits for its loader, 1 for a rank that does not.
+    """
+
+    def pace(rank: int) -> float:
+        mine = (program.op_rank == rank) & (program.op_stream < 0)
+        return float(program.op_base_ns[mine].sum())
+
+    own = pace(place)
+    others = [pace(peer) for peer in range(len(program.ranks)) if peer != place]
+    return min(float(np.median(others)) / own, 1.0) if own and others else 1.0
+
+
 class _Pieces:
     """A rank's host time cut after every launch; `length` of each piece, ns."""
 

@@ -33,6 +33,8 @@ class Program:
       idle stream; `op_gap_ns` from the end of the last thing waited for on the device to the start;
       `dep_first`/`dep_operation` the operations of other streams that must have ended;
       `op_collective` and `op_end_offset_ns`, by which a member ends after the collective does.
+    A negative `op_stream` is no device's: it brings the batches of a loader's workers, and marks
+    wait for them.
     `alpha[class]` is how much longer a kernel of the class takes beside communication.
     """
 
@@ -80,9 +82,12 @@ class Program:
         return step
 
     def step_of_operation(self) -> Int32Array:
-        """Return, for each operation, the position in `steps` in which it was launched."""
+        """Return, for each operation, the position in `steps` in which it was launched.
+
+        NONE for backlog, and for batches: no step ends with them.
+        """
         step = np.full(self.operations, NONE, dtype=np.int32)
-        launched = self.op_node >= 0
+        launched = (self.op_node >= 0) & (self.op_stream >= 0)
         step[launched] = self.step_of_node()[self.op_node[launched]]
         return step
 
