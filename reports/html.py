@@ -6,20 +6,15 @@ and let the timeline be zoomed, so that the page is complete without them. Same 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.findings import Report
 from trace_analyzer.reports import json, markdown, summary, units
-from trace_analyzer.reports.names import code_spans, cut_middle, visible
+from trace_analyzer.reports.names import cut_middle
+from trace_analyzer.reports.page import content_hash, environment, static_text
 from trace_analyzer.reports.timeline_data import live_timeline
 from trace_analyzer.reports.view_beside import beside_view
 from trace_analyzer.reports.view_context import (
@@ -43,8 +38,6 @@ EASY_BYTES = 1_000_000  # up to here every nanosecond of the timeline is kept
 _LEAST_LIVE_BYTES = 60_000
 _DATA = '<script type="application/json" id="timeline-data">'
 _LIVE_SCRIPTS = ("timeline_read.js", "timeline_draw.js", "timeline.js")
-_LONGEST_PROSE = 1200
-_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +103,8 @@ def _page(
     cut: _Cut,
     most_bytes: int,
 ) -> str:
-    style = _static("report.css", "timeline.css")
-    script, live_script = _static("report.js"), _static(*_LIVE_SCRIPTS)
+    style = static_text("report.css", "timeline.css")
+    script, live_script = static_text("report.js"), static_text(*_LIVE_SCRIPTS)
     live = drawn is not None and not cut.live
     scripts = [script, live_script] if live else [script]
     document = "null" if cut.document else json.embedded(report)
@@ -139,7 +132,7 @@ def _page(
             style=Markup(style),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             style_hash=content_hash(style),
-            script_sources=Markup(" ".join(f"'sha256-{_sha256(text)}'" for text in scripts)),  # noqa: S704
+            script_sources=Markup(" ".join(f"'sha256-{content_hash(text)}'" for text in scripts)),  # noqa: S704
             live=live,
             live_script=Markup(live_script),  # noqa: S704 - our own files
             document=Markup(document),  # noqa: S704 - escaped for a script element
@@ -148,55 +141,3 @@ def _page(
             summary_text=Markup(json.embedded(markdown.render(report))),  # noqa: S704 - likewise
         )
     )
-
-
-@cache
-def _static(*names: str) -> str:
-    texts = [(_HERE / "static" / name).read_text(encoding="utf-8").strip() for name in names]
-    return "\n" + "\n".join(texts) + "\n"
-
-
-def content_hash(text: str) -> str:
-    """Return the SHA-256 by which a page's policy names a style or script."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-@cache
-def environment() -> jinja2.Environment:
-    """Return the environment of the templates."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["prose"] = prose
-    made.globals["nbsp"] = units.NBSP
-    return made
-
-
-def _finalize(value: Any) -> Any:  # noqa: ANN401
-    """Make every text that a template prints visible; refuse what has no text of its own."""
-    if isinstance(value, Markup):
-        return value
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise TypeError(f"a template prints {value!r}: format it first")
-
-
-def prose(text: str) -> Markup:
-    """Return text with `code` between backticks set as code, everything visible and escaped.
-
-    Text longer than any sentence is cut; the JSON inside the page holds all of it.
-    """
-    if len(text) > _LONGEST_PROSE:
-        text = text[:_LONGEST_PROSE] + "…"
-    parts = [
-        Markup("<code>{}</code>").format(visible(part)) if is_code else escape(visible(part))
-        for is_code, part in code_spans(text)
-    ]
-    return Markup("").join(parts)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from trace_analyzer.reports import html
+from trace_analyzer.reports.page import static_text
 
 LIGHT = {
     "bg": "#FFFFFF", "bg-2": "#F6F8FA", "line": "#D8DEE4", "line-2": "#EBEEF1", "grid": "#E4E8EC",
@@ -26,7 +26,7 @@ DARK = {
 
 def _blocks() -> list[dict[str, str]]:
     """Return the token blocks of the style sheet: light, dark twice, paper."""
-    style = html._static("report.css")
+    style = static_text("report.css")
     found = re.findall(r":root[^{]*\{([^}]*--bg:[^}]*)\}", style)
     return [dict(re.findall(r"--([\w-]+):\s*(#[0-9A-Fa-f]{6})", block)) for block in found]
 
@@ -69,6 +69,6 @@ def test_contrasts(theme: int) -> None:
 
 
 def test_charts_name_no_colour() -> None:
-    style = html._static("report.css")
+    style = static_text("report.css")
     rules = style.split("/* Page */", maxsplit=1)[1].split("@media print", maxsplit=1)[0]
     assert not re.search(r"#[0-9A-Fa-f]{3,8}\b", rules)
