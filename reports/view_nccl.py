@@ -185,6 +185,14 @@ def _table(report: Report, rows: Sequence[CollectiveDoc], *, total: bool) -> Tab
     )
 
 
+def size_text(row: CollectiveDoc) -> str:
+    """Return the size in MB; from the smallest to the largest where the row joins sizes."""
+    if row.bytes_range is None:
+        return units.megabytes(row.bytes)
+    low, high = (units.decimal(size / 1e6, 2 if size >= 1e6 else 4) for size in row.bytes_range)
+    return low if low == high else f"{low}–{high}"
+
+
 def bandwidth_text(row: CollectiveDoc, value: float) -> str:
     """Return a bandwidth; "≥" where it divides by durations that hold waiting."""
     at_least = "lower bound" in (row.bandwidth_basis or "")
@@ -202,7 +210,7 @@ def _launch_cells(row: CollectiveDoc, *, a_step: bool) -> list[Cell]:
     calls = row.count_per_step if a_step else row.count
     return [
         Cell(cut_middle(operation(row.operation)), quiet=cut_middle(where, 40), full=row.kernel),
-        Cell(units.megabytes(row.bytes)),
+        Cell(size_text(row)),
         text_cell(cut_middle(row.dtype or "", 16)),
         absent() if calls is None else Cell(units.integer(calls)),
         Cell(units.launch_shape(row.grid, row.block)),

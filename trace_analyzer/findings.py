@@ -268,7 +268,7 @@ class Percentiles(_Doc, frozen=True, kw_only=True):
 
 
 class CollectiveDoc(_Doc, frozen=True, kw_only=True):
-    """Communication kernels with the same operation, group, type, size and launch shape."""
+    """Communication kernels with the same operation, group, type, size (within 1 %) and launch shape."""
 
     operation: str
     group: str | None
@@ -293,6 +293,7 @@ class CollectiveDoc(_Doc, frozen=True, kw_only=True):
     )
     block_reading: str | None = None
     duration_ms_by_rank: dict[str, Annotated[float, _meta("ms", "total of durations", "rank")]] = {}
+    bytes_range: list[Annotated[int, _meta("bytes", "nccl-tests S", "row")]] | None = None
 
 
 class LateRankDoc(_Doc, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from trace_analyzer.bench_facts import BenchLink, BenchResult, BenchSize
 from trace_analyzer.kernels import category, is_communication
 from trace_analyzer.model import DataWarning, ProcessGroup, Rank, UnprofiledSteps
 from trace_analyzer.nccl_names import bus_factor, operation_of, type_label, type_of
+from trace_analyzer.reports import view_nccl
 
 US = 1_000
 WORLD = ProcessGroup(name="0", description="default_pg", size=2, ranks=(0, 1))
@@ -218,3 +219,36 @@ def test_benchmarks_of_the_machine_are_the_reference() -> None:
     }
     alone = build_report(run_of(rank(0), bench=bench))
     assert [(k.src, k.dst, k.basis, k.bandwidth_gbs) for k in alone.links] == [(0, 1, "bench", 150)]
+
+
+def test_sizes_within_one_percent_are_one_row_that_says_its_range() -> None:
+    builder = RankBuilder(rank=0, world=2, group=WORLD)
+    builder.profiler_steps([0, 1000 * US], 2000 * US)
+    sizes = (4_000_000, 4_000_000, 4_039_000, 4_041_000, 8_000_000)
+    for step in range(2):
+        for place, size in enumerate(sizes):
+            at = (1000 * step + 100 * place) * US
+            builder.operation(
+                NCCL,
+                at + 10 * US,
+                at + (20 + 10 * place) * US,
+                launch=(at, at + US),
+                stream=17,
+                grid=24,
+                block=544,
+                operation="allreduce",
+                group=0,
+                dtype="Float",
+                message_bytes=size,
+            )
+    rows = build_report(run_of(builder.build())).collectives
+    found = {row.bytes: row for row in rows}
+    assert set(found) == {4_013_000, 4_041_000, 8_000_000}
+    joined = found[4_013_000]
+    assert joined.bytes_range == [4_000_000, 4_039_000]
+    assert (joined.count, joined.count_per_step) == (6, 3.0)
+    assert joined.duration_us.p50 == 20
+    assert joined.duration_ms_by_rank == {"0": 0.12}
+    assert found[4_041_000].bytes_range is None
+    assert view_nccl.size_text(joined) == "4.00–4.04"
+    assert view_nccl.size_text(found[8_000_000]) == "8.0"

@@ -11,6 +11,7 @@ from trace_analyzer.analyses.comm_events import ROOTED
 from trace_analyzer.analyses.kernel_table import KernelRow, LaunchShape
 from trace_analyzer.analyses.nccl_table import CollectiveRow
 from trace_analyzer.analyses.study import Study
+from trace_analyzer.assembly.nccl_rows import SizeClass, size_classes
 from trace_analyzer.assembly.ranks import ms
 from trace_analyzer.findings import CollectiveDoc, KernelDoc, Percentiles
 from trace_analyzer.model import ProcessGroup
@@ -62,8 +63,8 @@ def collective_docs(study: Study) -> list[CollectiveDoc]:
         if grid is not None:
             most[row.key.group] = max(most.get(row.key.group, 0), grid[0])
     return [
-        _collective(study, row, max([*logged, most.get(row.key.group, 0)]))
-        for row in study.collectives
+        _collective(study, item, max([*logged, most.get(item.row.key.group, 0)]))
+        for item in size_classes(study.collectives)
     ]
 
 
@@ -93,7 +94,8 @@ def _split(study: Study, row: CollectiveRow) -> _Split | None:
     return _Split(np.concatenate(transfers), wait_us) if transfers else None
 
 
-def _collective(study: Study, row: CollectiveRow, channels: int) -> CollectiveDoc:
+def _collective(study: Study, item: SizeClass, channels: int) -> CollectiveDoc:
+    row = item.row
     key, durations = row.key, row.all_durations_ns
     steps = len(study.steady.used)
     size = None if key.group is None else key.group.size or len(key.group.ranks) or None
@@ -121,6 +123,7 @@ def _collective(study: Study, row: CollectiveRow, channels: int) -> CollectiveDo
         ranks=list(key.group.ranks) if key.group else [],
         dtype=type_label(key.dtype),
         bytes=key.message_bytes,
+        bytes_range=None if item.bytes_range is None else list(item.bytes_range),
         count_per_step=_counts_per_step(row.steady_count, steps),
         grid=_shape(key.shape.grid),
         block=_shape(key.shape.block),
