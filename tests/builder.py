@@ -65,6 +65,7 @@ class RankBuilder:
         grid: int = 1,
         block: int = 128,
         thread: int = 0,
+        size: int | None = None,
         **collective: Any,
     ) -> None:
         """Add a GPU operation, with its launch call and its collective where given."""
@@ -90,6 +91,7 @@ class RankBuilder:
                 if kind == OperationKind.KERNEL
                 else NA_INT32,
                 "collective": row,
+                "bytes": NA_INT64 if size is None else size,
             }
         )
 
@@ -162,6 +164,7 @@ class RankBuilder:
                     dtype=np.int32,
                 ),
                 launch_config=of("config"),
+                bytes=of("bytes"),
                 collective=of("collective"),
             ),
             configs=LaunchConfigs.from_columns(

@@ -61,7 +61,7 @@ def find_supply(rank: Rank, marks_ns: Int64Array, until_ns: int) -> Supply | Non
     wait = np.maximum(end - start - ready, 0)
     mean_step = (until_ns - int(marks_ns[0])) / steps
     wait[wait < max(BLOCKED_NS, BLOCKED_SHARE_OF_STEP * mean_step)] = 0
-    waited = np.bincount(step, weights=wait, minlength=steps)
+    waited = np.bincount(step, weights=wait, minlength=steps).astype(np.float64)
     if np.sum(waited > 0) < LEAST_BLOCKED or waited.sum() < LEAST_SHARE * mean_step * steps:
         return None
     arrivals = _arrivals(marks_ns.astype(np.float64), waited)
