@@ -14,6 +14,9 @@ VERBS = {
     "analyze": Verb(
         "trace_analyzer.cli.analyze:analyze", "Say where the time of a run went, and why."
     ),
+    "batch": Verb(
+        "trace_analyzer.cli.batch:batch", "Analyze every run of an archive and index them."
+    ),
     "demo": Verb(
         "trace_analyzer.cli.demo:demo", "Analyze the shipped sample and write its report."
     ),

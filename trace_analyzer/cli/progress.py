@@ -50,3 +50,27 @@ class ProgressLine:
             self._draw("")
             self._stream.write("\r")
             self._stream.flush()
+
+
+class RateLine(ProgressLine):
+    """Progress over many pieces of work of about the same size, with rate and time left."""
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        """Draw `done` of `total` pieces; the label follows."""
+        elapsed_s = time.monotonic() - self._begun_s
+        if not self._on or elapsed_s < _DELAY_S:
+            return
+        filled = round(_BAR_CHARACTERS * done / total) if total else _BAR_CHARACTERS
+        bar = "#" * filled + "-" * (_BAR_CHARACTERS - filled)
+        rate = done / elapsed_s
+        speed = f"{rate:.1f} a second" if rate >= 1 else f"{60 * rate:.1f} a minute"
+        left = f" · {_duration((total - done) / rate)} left" if done else ""
+        self._draw(f"[{bar}] {done:,} of {total:,} · {speed}{left}{label}")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 import click
 
@@ -66,3 +67,42 @@ class Milliseconds(click.ParamType[float]):
         if not 0 < number < 1e9:
             self.fail(f"{value!r} is not a time in ms", param, ctx)
         return number
+
+
+class Duration(click.ParamType[float | None]):
+    """`90s`, `30m`, `2h`, or seconds: a time limit; 0 is none."""
+
+    name = "time"
+    _UNITS: ClassVar[dict[str, float]] = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | None:
+        """Return seconds, None for no limit."""
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)\s*([smh]?)", str(value))
+        if not match:
+            self.fail(f"{value!r} is not a time like 90s, 30m or 2h", param, ctx)
+        return float(match[1]) * self._UNITS[match[2]] or None
+
+
+class MemorySize(click.ParamType[int]):
+    """`4G`, `512M`: an amount of memory, at least what a small run takes."""
+
+    name = "size"
+    _LEAST_BYTES = 256 << 20
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return bytes."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([MGT])i?B?", str(value), re.IGNORECASE)
+        if not match:
+            self.fail(f"{value!r} is not a size like 4G", param, ctx)
+        size = int(float(match[1]) * (1 << {"M": 20, "G": 30, "T": 40}[match[2].upper()]))
+        if size < self._LEAST_BYTES:
+            self.fail(f"{value!r} is less than the 256M that the smallest run takes", param, ctx)
+        return size

@@ -97,7 +97,7 @@ def open_files(
 
 def several_runs(shown: str, runs: Sequence[RunFiles]) -> SeveralRunsError:
     """Return the error that lists runs where one was expected."""
-    listed = [f"{run.name} ({_described(run)})" for run in runs[:_LISTED_RUNS]]
+    listed = [f"{run.name} ({described(run)})" for run in runs[:_LISTED_RUNS]]
     if len(runs) > _LISTED_RUNS:
         listed.append(f"and {len(runs) - _LISTED_RUNS} more")
     return SeveralRunsError(
@@ -107,7 +107,8 @@ def several_runs(shown: str, runs: Sequence[RunFiles]) -> SeveralRunsError:
     )
 
 
-def _described(run: RunFiles) -> str:
+def described(run: RunFiles) -> str:
+    """Return in a few words what a run holds: kinds of traces and ranks."""
     if run.reports and not run.processes:
         return f"{len(run.reports)} nsys report{'s' if len(run.reports) > 1 else ''}"
     kinds = {file.kind.value for file in run.files}
@@ -154,6 +155,7 @@ def _named(runs: list[RunFiles]) -> list[RunFiles]:
 __all__ = [
     "Damaged",
     "RunFiles",
+    "described",
     "find_runs",
     "open_files",
     "open_run",

@@ -1,0 +1,47 @@
+"""What stands in the index for a run that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import msgspec
+
+from trace_analyzer import __version__
+from trace_analyzer.batch.rows import FileRow, RunRow, RunRows
+from trace_analyzer.batch.tasks import Failure, RunFound, RunResult, Task, run_id, shown
+
+
+def failed_rows(run: RunRow, failure: Failure, reason: str, files: Sequence[FileRow]) -> RunRows:
+    """Return the rows of a run that failed."""
+    changes = {"state": "failed", "failure": str(failure), "reason": reason, "report": ""}
+    return RunRows(run=msgspec.structs.replace(run, **changes), files=list(files))
+
+
+def failed_unit(
+    task: Task, failure: Failure, reason: str, *, detail: str = "", seconds: float = 0.0
+) -> RunResult:
+    """Return the result of a unit, or of the one run of a task, that could not be opened."""
+    name = task.unit if task.only is None else task.only
+    found = RunFound(
+        id=run_id(name),
+        name=name,
+        digest="",
+        bytes=sum(file.bytes for file in task.files),
+        files=[],
+        described="not opened",
+    )
+    run = RunRow(
+        id=found.id,
+        name=shown(name) or ".",
+        unit=shown(task.unit),
+        state="failed",
+        title=shown(PurePosixPath(name).name),
+        bytes=found.bytes,
+        tool_version=__version__,
+    )
+    rows = failed_rows(run, failure, reason, [])
+    return RunResult(found=found, rows=rows, detail=detail, seconds=seconds)
+
+
+__all__ = ["failed_rows", "failed_unit"]
