@@ -7,9 +7,9 @@ from typing import Literal
 from trace_analyzer.analyses.answers import answers
 from trace_analyzer.analyses.bandwidth import group_bandwidths, link_bandwidths
 from trace_analyzer.analyses.cross_rank import CrossRank
+from trace_analyzer.analyses.references import group_reference, link_reference, measured_links
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.assembly.ranks import ms
-from trace_analyzer.assembly.references import group_reference, link_reference, measured_links
 from trace_analyzer.findings import (
     Check,
     ClockDoc,
