@@ -36,7 +36,8 @@ def test_loading_in_the_training_process_gives_back_what_it_delays() -> None:
     assert recoverable_ms(found) == pytest.approx(5.4, abs=0.3)
     assert finding.ceiling_ms == pytest.approx(5.4, abs=0.5)
     assert "training process loads" in finding.title
-    assert finding.ranges and finding.actions[0].startswith("Load in workers")
+    assert finding.ranges
+    assert finding.actions[0].startswith("Load in workers")
 
 
 def test_a_loader_that_the_gpu_hides_is_no_finding() -> None:

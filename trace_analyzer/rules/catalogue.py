@@ -10,6 +10,7 @@ from trace_analyzer.rules.rule import Rule
 
 # Modules of this package, one a rule; each holds `RULE`.
 MODULES = (
+    "allocator_churn",
     "dataloader_stall",
     "per_step_sync",
     "unfinished_collective",
