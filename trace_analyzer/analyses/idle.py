@@ -17,7 +17,7 @@ from trace_analyzer.analyses.partition import Busy
 from trace_analyzer.intervals import Intervals
 from trace_analyzer.model import Rank
 from trace_analyzer.schema import BoolArray, Int64Array, is_na
-from trace_analyzer.tables import CallKind, HostCategory
+from trace_analyzer.tables import CallKind, HostCategory, OperationKind
 
 # Launch to start takes 2-11 µs on an idle stream; above this something was waited for.
 LATENCY_LIMIT_NS = 15_000
@@ -120,13 +120,32 @@ def find_gaps(rank: Rank, work: Busy, since_ns: int | None = None) -> Gaps:
 
 
 def launching_threads(rank: Rank) -> Int64Array:
-    """Return the rows of threads that launch GPU operations, and of those that mark steps."""
-    launch = rank.operations.launch
-    calls = rank.calls.thread[launch[~is_na(launch)]]
+    """Return the rows of threads that launch GPU operations, and of those that mark steps.
+
+    A thread that only copies, on streams that no other thread uses, runs beside the step (it
+    prefetches batches, or writes a checkpoint) and is none of them.
+    """
+    linked = np.flatnonzero(~is_na(rank.operations.launch))
+    thread = rank.calls.thread[rank.operations.launch[linked]].astype(np.int64)
+    copies = rank.operations.kind[linked] != OperationKind.KERNEL
+    calls = np.unique(thread)
+    beside = [
+        number
+        for number in calls.tolist()
+        if bool(np.all(copies[thread == number]))
+        and not bool(
+            np.isin(
+                rank.operations.stream[linked][thread == number],
+                rank.operations.stream[linked][thread != number],
+            ).any()
+        )
+    ]
     steps = np.array(
         [i for i, text in enumerate(rank.names) if text.startswith("ProfilerStep")], dtype=np.int64
     )
     marks = rank.events.thread[np.isin(rank.events.name, steps)]
+    if len(beside) < len(calls):
+        calls = np.setdiff1d(calls, beside)
     return np.unique(np.concatenate([calls, marks])).astype(np.int64)
 
 
