@@ -33,4 +33,11 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
     if name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        module = importlib.import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        msg = f"{__name__}.{name} needs torch: pip install 'trace-analyzer[collect]'"
+        raise ModuleNotFoundError(msg, name="torch") from None
+    return getattr(module, name)

@@ -120,7 +120,10 @@ class TorchCapture:
 
     def finish(self) -> None:
         if self._plain.exists():
-            compress(self._plain)
+            try:
+                compress(self._plain)
+            except OSError as error:
+                self.notes.append(f"{self._plain.name} stays uncompressed: {error.strerror}")
 
 
 class NsysCapture:

@@ -7,7 +7,6 @@ failed: what was recorded is kept and listed.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import shlex
 import shutil
@@ -20,11 +19,12 @@ from statistics import median
 from typing import Any
 
 from trace_analyzer import __version__
-from trace_analyzer.before_after import NOTE_BEGINS, unlike
+from trace_analyzer.before_after import unlike
 from trace_analyzer.bundle import BundleFile, Manifest, Role, read_json_object, write_manifest
-from trace_analyzer.collectors import compressing, environment, nccl_log
+from trace_analyzer.collectors import compressing, environment, nccl_log, timed_steps
 from trace_analyzer.collectors.commands import shown_command
-from trace_analyzer.collectors.contents import CALIBRATION_HALVES, described, header
+from trace_analyzer.collectors.contents import CALIBRATION_HALVES, described
+from trace_analyzer.collectors.timed_steps import TimedSteps
 from trace_analyzer.errors import UnreadableInputError
 
 
@@ -74,12 +74,15 @@ def write(
     for half in folder.glob(CALIBRATION_HALVES):
         half.unlink()  # of a calibration that was never finished
     files = tuple(described(folder))
-    timers = [item for item in files if item.role is Role.TIMER]
+    timed: dict[int, list[TimedSteps]] = {}
+    for item in files:
+        if item.role is Role.TIMER:
+            timed.setdefault(item.rank or 0, []).append(timed_steps.read(folder / item.path))
     environments = list(_documents(folder, files, Role.ENVIRONMENT))
     summary = Summary(files=files, notes=notes)
-    _read_timers(folder, timers, summary)
+    _summarize(timed, summary)
     summary.notes += environment.differences(environments)
-    sizes = {size for size in (_world_size(folder, item) for item in timers) if size}
+    sizes = {steps.world_size for row in timed.values() for steps in row if steps.world_size}
     versions = {"trace-analyzer": __version__, **_versions(environments), **(extra_versions or {})}
     write_manifest(
         folder,
@@ -97,35 +100,24 @@ def write(
     return summary
 
 
-def _world_size(folder: Path, timer: BundleFile) -> int | None:
-    size = header(folder / timer.path).get("world_size")
-    return size if isinstance(size, int) else None
-
-
-def _read_timers(folder: Path, timers: Sequence[BundleFile], summary: Summary) -> None:
-    complete: dict[int, bool] = {}
-    rows: dict[int, tuple[list[float], list[float]]] = {}
-    for item in timers:
-        rank = item.rank if item.rank is not None else 0
-        is_complete = was_profiled = False
-        before, after = rows.setdefault(rank, ([], []))
-        for line in (folder / item.path).read_text(encoding="utf-8").splitlines():
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue  # the last line of a killed process
-            if record.get("kind") == "step":
-                was_profiled |= record.get("phase") == "profiled"
-                if record.get("phase") == "unprofiled":
-                    (after if was_profiled else before).append(float(record["step_ms"]))
-            elif record.get("kind") == "note":
-                if not record["message"].startswith(NOTE_BEGINS):  # said once for all ranks below
-                    summary.notes.append(f"rank {rank}: {record['message']}")
-            elif record.get("kind") == "end":
-                is_complete = bool(record.get("complete"))
-        complete[rank] = complete.get(rank, True) and is_complete
-    summary.ranks = tuple(sorted(complete))
-    summary.complete_ranks = tuple(sorted(rank for rank, done in complete.items() if done))
+def _summarize(timed: Mapping[int, Sequence[TimedSteps]], summary: Summary) -> None:
+    """Add what the step files of each rank say."""
+    everything = [steps for files in timed.values() for steps in files]
+    if everything and all(steps.clock == "host" for steps in everything):
+        summary.notes.append(
+            "no rank uses CUDA: steps are timed by the host's clock, and no trace holds GPU work"
+        )
+    rows = {}
+    for rank, files in timed.items():
+        summary.notes += [f"rank {rank}: {note}" for steps in files for note in steps.notes]
+        rows[rank] = (
+            [ms for steps in files for ms in steps.before_ms],
+            [ms for steps in files for ms in steps.after_ms],
+        )
+    summary.ranks = tuple(sorted(timed))
+    summary.complete_ranks = tuple(
+        rank for rank in summary.ranks if all(steps.complete for steps in timed[rank])
+    )
     differing = {rank: found for rank, row in rows.items() if (found := unlike(*row)) is not None}
     if differing:
         rank, found = max(differing.items(), key=lambda item: item[1].after_ms)

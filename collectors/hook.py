@@ -32,7 +32,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from trace_analyzer.collectors import session
+from trace_analyzer.collectors import session, trail
 from trace_analyzer.collectors.boundaries import AnchorFinder
 from trace_analyzer.collectors.options import ENVIRONMENT_VARIABLE, Options
 from trace_analyzer.collectors.recorder import Recorder
@@ -54,6 +54,7 @@ class Observer:
         self._finder = AnchorFinder(rounds=options.schedule.skip)
         self._recorder: Recorder | None = None
         self._thread = 0
+        self._seen = False  # an optimizer
         self._passive = False
         self._depth = 0  # of optimizers inside optimizers
         self._undo: list[Callable[[], None]] = []
@@ -101,6 +102,9 @@ class Observer:
             return  # another thread
         ends_step = self._finder.ends_step(id(optimizer))
         if recorder is None:
+            if not self._seen:
+                self._seen = True
+                trail.leave(trail.Stage.OPTIMIZER)
             if ends_step:
                 self._begin()
             return
@@ -121,6 +125,7 @@ class Observer:
             self._recorder = self._open_recorder(self._options)
         except Exception as error:  # noqa: BLE001  # training must not end because of its observer
             print(f"trace-analyzer: this process is not recorded: {error}", file=sys.stderr)  # noqa: T201
+            trail.leave(trail.Stage.REFUSED)
             self.remove()
             return
         atexit.register(self._recorder.close)
@@ -244,6 +249,7 @@ def install() -> None:
     text = os.environ.get(ENVIRONMENT_VARIABLE)
     if text is None or _installed is not None:
         return
+    trail.leave(trail.Stage.TORCH)
     _installed = Observer(Options.from_json(text))
     _installed.install()
 

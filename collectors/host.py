@@ -48,8 +48,8 @@ def gather() -> dict[str, Any]:
 
 
 def read_facts(path: str) -> dict[str, Any]:
-    """Return facts that `gather` left in a file, or gather them where none is named."""
-    if not path:
+    """Return facts that `gather` left in a file; gather them where it is not on this host."""
+    if not path or not Path(path).exists():
         return gather()
     facts: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     return facts

@@ -27,7 +27,10 @@ def check(command: Sequence[str]) -> None:
     if not command:
         raise CommandError("no command: put the training command after --")
     if shutil.which(command[0]) is None:
-        raise CommandError(f"{command[0]}: no such program; give the training command after --")
+        hint = "give the training command after --"
+        if Path(command[0]).name == "torchrun":
+            hint = "it comes with torch: install that (pip install torch), or put its bin on PATH"
+        raise CommandError(f"{command[0]}: no such program; {hint}")
 
 
 def environment(options: Options, extra: Mapping[str, str]) -> dict[str, str]:

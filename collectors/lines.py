@@ -12,6 +12,7 @@ from typing import Any
 
 FLUSH_LINES = 64
 FLUSH_SECONDS = 5.0
+MOST_UNWRITTEN_BYTES = 1 << 20
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make an encoder a line
 
 
@@ -19,8 +20,8 @@ class LineFile:
     """Append-only JSON lines.
 
     Lines are kept until there are 64 of them or five seconds have passed, so that a killed process
-    loses little. A full disk stops the recording with one message, never the training. A forked
-    child that inherits the object writes nothing.
+    loses little. Where the disk is full it says so once, keeps up to a megabyte until there is
+    space, and never disturbs the training. A forked child that inherits the object writes nothing.
 
     Raises `FileExistsError` where the file is there already and `exclusive` is set: two processes
     that take themselves for the same rank must not mix their lines.
@@ -34,6 +35,7 @@ class LineFile:
         self._descriptor: int | None = os.open(path, flags, 0o644)
         self._pid = os.getpid()
         self._kept: list[str] = []
+        self._unwritten = b""  # what the system did not take; may begin inside a line
         self._flushed = time.monotonic()
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -46,17 +48,20 @@ class LineFile:
 
     def flush(self) -> None:
         """Hand the kept lines to the system."""
-        if self._descriptor is None or os.getpid() != self._pid or not self._kept:
+        if self._descriptor is None or os.getpid() != self._pid:
             return
-        data = "".join(self._kept).encode()
+        data = self._unwritten + "".join(self._kept).encode()
         self._kept.clear()
         self._flushed = time.monotonic()
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
         except OSError as error:
-            self.problem = f"{self.path}: {error.strerror}; no further lines are recorded"
-            print(f"trace-analyzer: {self.problem}", file=sys.stderr, flush=True)  # noqa: T201
+            if not self.problem:
+                self.problem = f"{self.path}: {error.strerror}"
+                self._say("lines are kept until there is space")
+        self._unwritten = data
+        if len(data) > MOST_UNWRITTEN_BYTES:
             self._close()
 
     def close(self) -> None:
@@ -65,6 +70,13 @@ class LineFile:
         self._close()
 
     def _close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._descriptor is None:
+            return
+        lost = self._unwritten.count(b"\n")
+        if lost and os.getpid() == self._pid:
+            self._say(f"{lost} lines are lost")
+        os.close(self._descriptor)
+        self._descriptor = None
+
+    def _say(self, effect: str) -> None:
+        print(f"trace-analyzer: {self.problem}; {effect}", file=sys.stderr, flush=True)  # noqa: T201

@@ -209,9 +209,13 @@ class Recorder:
     def _stop_capture(self) -> None:
         self.ranges.end_step()
         self.ranges = NoRanges()
+        self._timer.flush()  # before the trace takes the disk's last space
         self._capture.stop()
         self._note_all(self._capture.notes)
-        flight.dump(self.options.path / default_name(Role.FLIGHT_RECORDER, self.rank))
+        try:
+            flight.dump(self.options.path / default_name(Role.FLIGHT_RECORDER, self.rank))
+        except OSError as error:
+            self._note_all([f"the Flight Recorder's list is not kept: {error.strerror}"])
 
     def _meet(self) -> None:
         known = self._rendezvous.problem

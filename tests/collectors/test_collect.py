@@ -21,6 +21,8 @@ from tests.traces import ROOT
 from trace_analyzer.bundle import Role, read_manifest
 from trace_analyzer.cli import cli
 from trace_analyzer.collectors import bootstrap
+from trace_analyzer.errors import UnreadableInputError
+from trace_analyzer.readers.discovery import open_run
 
 SCRIPT = str(Path(__file__).with_name("training_script.py"))
 COUNTS = ["--skip", "2", "--unprofiled", "4", "--warmup", "1", "--steps", "3"]
@@ -112,6 +114,26 @@ def test_the_exit_code_of_a_failing_command_and_what_it_left(
 
 
 @pytest.mark.torch
+def test_a_trace_that_does_not_fit_on_the_disk_leaves_the_step_times(
+    needs_torch: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # A limit on the size of files stands for a full disk: Kineto's trace passes it, nothing else.
+    command = ("sh", "-c", 'ulimit -f 64; exec "$0" "$@"', sys.executable, SCRIPT)
+    assert collect("torch", "-o", tmp_path, *COUNTS, "--no-calibration", "--", *command) == 0
+    printed = capfd.readouterr()
+    assert "trained" in printed.out
+    assert "is the disk full?" in printed.err
+    assert "1 rank, 0 traces, unprofiled step" in printed.err
+    records = lines(tmp_path / "steps_rank0.jsonl")
+    phases = [record["phase"] for record in records if record["kind"] == "step"]
+    assert phases.count("unprofiled") == 8
+    assert records[-1]["kind"] == "end"
+    assert not list(tmp_path.glob("*.tmp"))
+    with pytest.raises(UnreadableInputError, match="a bundle without any trace; record it again"):
+        open_run(str(tmp_path))
+
+
+@pytest.mark.torch
 def test_an_interrupt_keeps_what_was_recorded(needs_torch: None, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     command = [sys.executable, "-m", "trace_analyzer", "collect", "torch", "-o", str(bundle)]
@@ -172,20 +194,83 @@ def test_a_missing_nsys_stops_before_anything_runs(
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_command_without_torch_is_run_and_nothing_is_claimed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+FEW_STEPS = """
+import torch
+weight = torch.zeros(2, requires_grad=True)
+optimizer = torch.optim.SGD([weight])
+for _ in range(5):
+    weight.sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["sh", "-c", "exit 3"], "the command started no Python process that the recorder sees"),
+        ([sys.executable, "-I", "-c", "exit(3)"], "the command started no Python process"),
+        ([sys.executable, "-c", "exit(3)"], "no process of the command imported torch"),
+    ],
+)
+def test_an_empty_bundle_says_why(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], command: list[str], reason: str
 ) -> None:
-    assert collect("torch", "-o", tmp_path / "b", "--", "sh", "-c", "exit 3") == 3
+    assert collect("torch", "-o", tmp_path / "b", "--", *command) == 3
     printed = capfd.readouterr().err
-    assert "nothing was recorded: no process of the command stepped a torch optimizer" in printed
+    assert f"nothing was recorded: {reason}" in printed
     assert "0 ranks, 0 traces; the command ended with exit code 3" in printed
     assert read_manifest(tmp_path / "b").files == ()
+
+
+def test_a_python_without_torch_is_told_to_get_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without site-packages there is no torch to be found.
+    command = [sys.executable, "-S", "-c", "import sitecustomize; import torch"]
+    assert collect("torch", "-o", tmp_path / "b", "--", *command) == 1
+    printed = capfd.readouterr().err
+    assert "nothing was recorded: the Python of the command has no torch; install it" in printed
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("import torch", "no optimizer of torch stepped; use trace_analyzer.collectors.record"),
+        (FEW_STEPS, "training ended before the recording began; it leaves the first --skip"),
+    ],
+)
+def test_training_that_was_too_short_or_steps_by_itself_is_told(
+    needs_torch: None,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    script: str,
+    reason: str,
+) -> None:
+    assert collect("torch", "-o", tmp_path / "b", "--", sys.executable, "-c", script) == 0
+    assert f"nothing was recorded: {reason}" in capfd.readouterr().err
+
+
+def test_the_api_without_torch_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import trace_analyzer.collectors\n"
+        "trace_analyzer.collectors.record"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: trace_analyzer.collectors.record needs torch: "
+        "pip install 'trace-analyzer[collect]'"
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--", "no-such-program"], "no-such-program: no such program"),
+        (["--", "no-such-program"], "no-such-program: no such program; give the training"),
+        (["--", "/nowhere/torchrun"], "no such program; it comes with torch: install that"),
         (["--steps", "0", "--", "true"], "active is 0; it must be 1 or more"),
     ],
 )

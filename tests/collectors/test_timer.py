@@ -219,8 +219,45 @@ def test_full_disk_is_said_once_and_training_goes_on(capfd: pytest.CaptureFixtur
     for number in range(200):
         lines.write({"index": number})
     lines.close()
-    assert lines.problem == "/dev/full: No space left on device; no further lines are recorded"
-    assert capfd.readouterr().err.count("No space left") == 1
+    assert lines.problem == "/dev/full: No space left on device"
+    assert capfd.readouterr().err.splitlines() == [
+        "trace-analyzer: /dev/full: No space left on device; lines are kept until there is space",
+        "trace-analyzer: /dev/full: No space left on device; 200 lines are lost",
+    ]
+
+
+def test_lines_are_whole_once_there_is_space_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, free = os.write, [20]
+
+    def nearly_full(descriptor: int, data: bytes) -> int:
+        if not free[0]:
+            raise OSError(28, "No space left on device")
+        free[0] -= (took := min(free[0], len(data)))
+        return write(descriptor, data[:took])
+
+    path = tmp_path / "lines.jsonl"
+    lines = LineFile(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", nearly_full)
+        for number in range(70):
+            lines.write({"index": number})
+        lines.flush()
+        assert path.stat().st_size == 20
+    lines.close()
+    assert [json.loads(line)["index"] for line in path.read_text().splitlines()] == list(range(70))
+
+
+def test_what_cannot_be_kept_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trace_analyzer.collectors.lines.MOST_UNWRITTEN_BYTES", 1000)
+    lines = LineFile(Path("/dev/full"))
+    for number in range(1000):
+        lines.write({"index": number})
+    lines.close()
+    assert capfd.readouterr().err.splitlines()[-1].endswith("; 128 lines are lost")
 
 
 def test_forked_child_writes_nothing(tmp_path: Path) -> None:

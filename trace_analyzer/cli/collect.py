@@ -158,10 +158,16 @@ def nsys(
     tool = nsys_tool.find()
     calibrate = not (no_calibration or no_timing_run)  # it compares the two runs
     with open_bundle(given, command, {"nsys": tool.version}) as bundle:
+        if not bundle.sees_gpu:
+            click.echo(
+                "warning: no NVIDIA GPU is seen here, and nsys records nothing of a process without "
+                "one; on a CPU use collect torch",
+                err=True,
+            )
         if not no_timing_run:
             click.echo("timing steps without nsys", err=True)
             options = bundle.options(Mode.TIMER, calibrate=calibrate, stop_when_done=True)
-            bundle.code = launch.run(command, launch.environment(options, {}))
+            bundle.code = launch.run(command, launch.environment(options, bundle.trail_variable()))
         if not bundle.code:
             click.echo(f"recording with nsys {tool.version} ({tool.program})", err=True)
             options = bundle.options(

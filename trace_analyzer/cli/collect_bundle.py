@@ -31,6 +31,7 @@ class Bundle:
         self.command = command
         self.code = 0
         self.problems: list[str] = []
+        self.sees_gpu = False
         self._given = given
         self._facts = facts
 
@@ -60,10 +61,21 @@ class Bundle:
         """Return variables that make NCCL and its Flight Recorder leave their records."""
         from trace_analyzer.collectors import nccl_log
 
-        found = nccl_log.flight_recorder_variables(os.environ)
+        found = nccl_log.flight_recorder_variables(os.environ) | self.trail_variable()
         if not self._given["no_nccl_log"]:
             found |= nccl_log.variables(self.folder, os.environ)
         return found
+
+    @property
+    def trail(self) -> Path:
+        """The file in which the processes of the command say how far they came."""
+        return self._facts.with_suffix(".trail")
+
+    def trail_variable(self) -> dict[str, str]:
+        """Return what makes them say it."""
+        from trace_analyzer.collectors import trail
+
+        return {trail.VARIABLE: str(self.trail)}
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -86,15 +98,17 @@ def open_bundle(
     from trace_analyzer.collectors import finish, host
     from trace_analyzer.collectors.options import Mode
 
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as facts:
-        bundle = Bundle(given, command, Path(facts.name))
+    with tempfile.TemporaryDirectory(prefix="trace-analyzer-") as scratch:
+        facts = Path(scratch) / "host.json"
+        bundle = Bundle(given, command, facts)
         try:
             bundle.options(Mode.TORCH)
         except ValueError as error:
             raise InputError(str(error)) from error
         _prepare(bundle.folder, force=given["force"])
-        json.dump(host.gather(), facts)
-        facts.flush()
+        found = host.gather()
+        bundle.sees_gpu = bool(found.get("gpus"))
+        facts.write_text(json.dumps(found), encoding="utf-8")
         started = finish.now()
         try:
             yield bundle
@@ -132,15 +146,12 @@ def _prepare(folder: Path, *, force: bool) -> None:
 
 def _say(bundle: Bundle, summary: Summary) -> None:
     from trace_analyzer.bundle import Role
+    from trace_analyzer.collectors import trail
 
     for note in [*bundle.problems, *summary.notes]:
         click.echo(f"note: {note}", err=True)
     if not summary.ranks:
-        click.echo(
-            "nothing was recorded: no process of the command stepped a torch optimizer often "
-            "enough. Check --skip, or use trace_analyzer.collectors.record in the script",
-            err=True,
-        )
+        click.echo(f"nothing was recorded: {trail.reason(bundle.trail)}", err=True)
     traces = summary.count(Role.KINETO) + summary.count(Role.NSYS)
     ranks = len(summary.ranks)
     line = f"{bundle.folder}: {ranks} rank{'s' if ranks != 1 else ''}, {traces} trace"

@@ -105,6 +105,12 @@ def _no_such_rank(run: RunFiles, missing: set[int], have: set[int]) -> Unreadabl
 
 
 def _all_damaged(run: RunFiles) -> UnreadableInputError:
+    if not run.damaged:
+        return UnreadableInputError(
+            run.opened.shown,
+            "a bundle without any trace",
+            "record it again; trace-analyzer collect says why there is none",
+        )
     first = run.damaged[0]
     more = len(run.damaged) - 1
     problem = first.problem + (f" (and {more} more files cannot be read)" if more else "")
