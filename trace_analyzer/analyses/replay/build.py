@@ -92,9 +92,12 @@ def build_program(
     columns: list[dict[str, Int64Array]] = []
     hosts: list[dict[str, Int64Array]] = []
     nodes = ops = 0
+    hosted = [_hosted(rank, steps, numbers) for rank, steps, _ in ranks.values()]
+    edges = find_edges(hosted)
     for position, (number, (rank, steps, work)) in enumerate(ranks.items()):
         shift = _shift(number, ranks, cross) - zero
-        part = _rank_program(rank, steps, numbers, shift)
+        supply = find_supply(rank, *_window(steps, numbers))
+        part = _rank_program(hosted[position], edges[position], supply, shift)
         parts[number] = part
         hosts.append(_host_columns(rank, part, ops))
         columns.append(_op_columns(rank, part, work, cross, alpha, (position, nodes, ops)))
@@ -121,27 +124,36 @@ def _shift(
     return (0 if None in bases else base) - offset
 
 
-def _rank_program(
-    rank: Rank, steps: DeviceSteps, numbers: tuple[int, ...], shift: int
-) -> RankProgram:
+def _window(steps: DeviceSteps, numbers: tuple[int, ...]) -> tuple[Int64Array, int]:
+    """Return the starts of the host steps `numbers`, and the end of the last one."""
     chosen = np.isin(steps.index, numbers)
-    marks = steps.host_start_ns[chosen]
-    until = int(steps.host_end_ns[chosen][-1])
-    host = host_sequence(rank, marks, until)
-    node = launch_nodes(rank, host)
+    return steps.host_start_ns[chosen], int(steps.host_end_ns[chosen][-1])
+
+
+def _hosted(
+    rank: Rank, steps: DeviceSteps, numbers: tuple[int, ...]
+) -> tuple[Rank, HostSequence, Int32Array]:
+    """Return a rank with its host in the steps `numbers`, and the launch node of each operation."""
+    host = host_sequence(rank, *_window(steps, numbers))
+    return rank, host, launch_nodes(rank, host)
+
+
+def _rank_program(
+    hosted: tuple[Rank, HostSequence, Int32Array], edges: Edges, supply: Supply | None, shift: int
+) -> RankProgram:
+    rank, host, node = hosted
     operations = rank.operations
     # Backlog still runs when the first step is launched; what ended before does not matter.
     backlog = (node == NO_CALL) & (operations.start_ns < operations.start_ns[node != NO_CALL].min())
     late = (node == NO_CALL) & ~backlog & (operations.launch < 0)
     kept = np.flatnonzero((node != NO_CALL) | backlog | late)
-    edges = find_edges(rank, host, node)
     return RankProgram(
         host=host,
         edges=edges,
         op_row=kept,
         op_node=node[kept],
         shift_ns=shift,
-        supply=find_supply(rank, marks, until),
+        supply=supply,
     )
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trace_analyzer.analyses.replay.host import NO_CALL, HostSequence
+from trace_analyzer.analyses.replay.voting import last_before, launch_order, next_after, voted_edges
 from trace_analyzer.model import Rank
-from trace_analyzer.schema import BoolArray, Int32Array, Int64Array, is_na
+from trace_analyzer.schema import Int32Array, Int64Array, is_na
 from trace_analyzer.tables import CallKind, HostCategory, OperationKind, SyncKind, WorkClass
 
 # A call returns at most this long before the operation it waited for is recorded to end.
 RETURN_TOLERANCE_NS = 3_000
+# A kernel that lasts longer than this has not ended when an asynchronous launch call returns.
+LONG_KERNEL_NS = 20_000
+# Launches are blocking where more of them than this return after their kernel's end.
+BLOCKING_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,14 +37,29 @@ class Edges:
     violated: int
 
 
-def find_edges(rank: Rank, host: HostSequence, node: Int32Array) -> Edges:
-    """Return the edges of a rank; `node` is the launch node of each operation."""
-    recorded = bool(np.any(rank.syncs.kind == SyncKind.STREAM_WAIT_EVENT)) and bool(
-        np.any(~is_na(rank.syncs.record_correlation))
-    )
-    pairs = _recorded_edges(rank, host, node) if recorded else _inferred_edges(rank, host, node)
+def find_edges(ranks: Sequence[tuple[Rank, HostSequence, Int32Array]]) -> list[Edges]:
+    """Return the edges of every rank, given with its host and the launch node of each operation."""
+    voted: dict[int, tuple[Int64Array, Int64Array]] = {}
+    by_vote = [k for k, (rank, _, _) in enumerate(ranks) if _is_voted(rank)]
+    if by_vote:
+        pairs = voted_edges([ranks[k] for k in by_vote])
+        voted = dict(zip(by_vote, pairs, strict=True))
+    return [_rank_edges(*item, voted.get(k)) for k, item in enumerate(ranks)]
+
+
+def _rank_edges(
+    rank: Rank,
+    host: HostSequence,
+    node: Int32Array,
+    voted: tuple[Int64Array, Int64Array] | None,
+) -> Edges:
+    if voted is not None:
+        source, target = voted
+    elif _is_recorded(rank):
+        source, target = _recorded_edges(rank, host, node)
+    else:
+        source, target = _inferred_edges(rank, host, node)
     operations = rank.operations
-    source, target = pairs
     fits = operations.end_ns[source] <= operations.start_ns[target] + RETURN_TOLERANCE_NS
     waits = _host_waits(rank, host, node)
     return Edges(
@@ -46,30 +67,27 @@ def find_edges(rank: Rank, host: HostSequence, node: Int32Array) -> Edges:
         device_to=target[fits],
         host_node=waits[0],
         host_operation=waits[1],
-        recorded=recorded,
+        recorded=_is_recorded(rank),
         violated=int(np.sum(~fits)),
     )
 
 
-def _launch_order(node: Int32Array, chosen: BoolArray) -> tuple[Int64Array, Int64Array]:
-    """Return (operations, their nodes) of the chosen launched operations, in order of launch."""
-    rows = np.flatnonzero(chosen & (node != NO_CALL))
-    order = np.argsort(node[rows], kind="stable")
-    return rows[order].astype(np.int64), node[rows][order].astype(np.int64)
+def _is_recorded(rank: Rank) -> bool:
+    """Return whether the recording says which event record each wait of a stream is for."""
+    return bool(np.any(rank.syncs.kind == SyncKind.STREAM_WAIT_EVENT)) and bool(
+        np.any(~is_na(rank.syncs.record_correlation))
+    )
 
 
-def _last_before(rows: Int64Array, nodes: Int64Array, at: Int64Array) -> Int64Array:
-    """Return the last operation launched before each node, -1 where there is none."""
-    position = np.searchsorted(nodes, at, side="left") - 1
-    return np.where(position >= 0, rows[np.maximum(position, 0)] if len(rows) else -1, -1)
+def _is_voted(rank: Rank) -> bool:
+    """Return whether ranks vote on what streams wait for: collectives use several streams (FSDP).
 
-
-def _next_after(rows: Int64Array, nodes: Int64Array, at: Int64Array) -> Int64Array:
-    """Return the first operation launched after each node, -1 where there is none."""
-    position = np.searchsorted(nodes, at, side="right")
-    inside = position < len(rows)
-    safe = np.minimum(position, max(len(rows) - 1, 0))
-    return np.where(inside, rows[safe] if len(rows) else -1, -1)
+    With one stream for all collectives, torch's own order says it better.
+    """
+    comm = rank.operations.work == WorkClass.COMM
+    waits = rank.syncs.kind == SyncKind.STREAM_WAIT_EVENT
+    several = len(np.unique(rank.operations.stream[comm])) > 1
+    return several and bool(waits.any()) and not _is_recorded(rank)
 
 
 def _inferred_edges(
@@ -82,9 +100,9 @@ def _inferred_edges(
     waits for yet, and the next computing operation waits for those taken.
     """
     is_comm = rank.operations.work == WorkClass.COMM
-    comm, comm_node = _launch_order(node, is_comm)
-    rest, rest_node = _launch_order(node, ~is_comm)
-    before = _last_before(rest, rest_node, comm_node)
+    comm, comm_node = launch_order(node, is_comm)
+    rest, rest_node = launch_order(node, ~is_comm)
+    before = last_before(rest, rest_node, comm_node)
     known = before >= 0
     waits = _stream_waits_outside_collectives(rank, host)
     source: list[int] = []
@@ -92,7 +110,7 @@ def _inferred_edges(
     taken = 0
     # A few collectives a step: this loop is over waits, not over events.
     launched = np.searchsorted(comm_node, waits, side="left")
-    following = _next_after(rest, rest_node, waits)
+    following = next_after(rest, rest_node, waits)
     for position, successor in zip(launched.tolist(), following.tolist(), strict=True):
         if taken < position and successor >= 0:
             source.append(int(comm[taken]))
@@ -136,7 +154,7 @@ def _recorded_edges(
     source: list[int] = []
     target: list[int] = []
     lanes = {
-        int(stream): _launch_order(node, operations.stream == stream)
+        int(stream): launch_order(node, operations.stream == stream)
         for stream in np.unique(operations.stream)
     }
     for row in waits.tolist():
@@ -149,8 +167,8 @@ def _recorded_edges(
         at = np.array([host.node_of_call[record], host.node_of_call[wait]], dtype=np.int64)
         if NO_CALL in at.tolist():
             continue
-        first = int(_last_before(*from_lane, at[:1])[0])
-        second = int(_next_after(*to_lane, at[1:])[0])
+        first = int(last_before(*from_lane, at[:1])[0])
+        second = int(next_after(*to_lane, at[1:])[0])
         if first >= 0 and second >= 0:
             source.append(first)
             target.append(second)
@@ -169,13 +187,13 @@ def _host_waits(rank: Rank, host: HostSequence, node: Int32Array) -> tuple[Int64
     )
     whole |= kind == CallKind.FREE
     lanes = [
-        _launch_order(node, operations.stream == stream) for stream in np.unique(operations.stream)
+        launch_order(node, operations.stream == stream) for stream in np.unique(operations.stream)
     ]
     result_node: list[int] = []
     result_op: list[int] = []
     for position in np.flatnonzero((kind == CallKind.SYNC) | (kind == CallKind.FREE)).tolist():
         at = nodes[position : position + 1].astype(np.int64)
-        last = [int(_last_before(*lane, at)[0]) for lane in lanes if len(lane[0])]
+        last = [int(last_before(*lane, at)[0]) for lane in lanes if len(lane[0])]
         last = [op for op in last if op >= 0]
         limit = int(host.end_ns[at[0]]) + RETURN_TOLERANCE_NS
         done = [op for op in last if int(operations.end_ns[op]) <= limit]
@@ -190,12 +208,34 @@ def _host_waits(rank: Rank, host: HostSequence, node: Int32Array) -> tuple[Int64
     )
 
 
+def launches_block(rank: Rank) -> bool:
+    """Return whether launch calls return only after their kernel: CUDA_LAUNCH_BLOCKING is set."""
+    operations, calls = rank.operations, rank.calls
+    kernels = np.flatnonzero(
+        (operations.kind == OperationKind.KERNEL)
+        & (operations.work == WorkClass.COMPUTE)
+        & ~is_na(operations.launch)
+    )
+    kernels = kernels[operations.end_ns[kernels] - operations.start_ns[kernels] > LONG_KERNEL_NS]
+    if not len(kernels):
+        return False
+    call = operations.launch[kernels]
+    after = calls.end_ns[call] + RETURN_TOLERANCE_NS >= operations.end_ns[kernels]
+    return float(np.mean(after)) > BLOCKING_SHARE
+
+
 def _blocking_copies(
     rank: Rank, host: HostSequence, node: Int32Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Copies whose call returns only once they are done: the host waits for them."""
+    """Operations whose call returns only once they are done: the host waits for them.
+
+    Copies one by one; kernels only where nearly all calls do so (CUDA_LAUNCH_BLOCKING), because a
+    short kernel is often over before its call returns.
+    """
     operations = rank.operations
-    rows = np.flatnonzero((operations.kind == OperationKind.MEMCPY) & (node != NO_CALL))
+    launched = node != NO_CALL
+    is_copy = operations.kind == OperationKind.MEMCPY
+    rows = np.flatnonzero(launched & (is_copy | launches_block(rank)))
     returned = host.end_ns[node[rows]]
     ended = operations.end_ns[rows]
     began = host.start_ns[node[rows]]

@@ -19,7 +19,7 @@ from trace_analyzer.analyses.replay.peers import (
     like_peers_host,
     peer_pace,
 )
-from trace_analyzer.analyses.replay.program import COMM, COPY, NONE, OTHER, Program
+from trace_analyzer.analyses.replay.program import COMM, COPY, MATRIX, NONE, OTHER, Program
 from trace_analyzer.intervals import Intervals, coverage
 from trace_analyzer.model import Rank
 from trace_analyzer.schema import AnyArray, BoolArray, Int64Array
@@ -195,6 +195,11 @@ class Edit:
     def contention(self, factor: float) -> None:
         """Multiply by how much kernels are slowed beside communication."""
         self._columns["alpha"] = self.column("alpha") * factor
+
+    def contention_at_least(self, matrix: float, other: float) -> None:
+        """Let kernels beside communication take at least these shares longer."""
+        alpha = self.column("alpha")
+        alpha[[MATRIX, OTHER]] = np.maximum(alpha[[MATRIX, OTHER]], [matrix, other])
 
     def no_dependencies(self, operations: AnyArray) -> None:
         """Let operations (positions in the program) start without waiting for other streams."""

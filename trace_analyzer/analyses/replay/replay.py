@@ -39,7 +39,7 @@ SCALES = (0.25, 4.0)
 ERROR_OF_GAIN = 0.10
 ERROR_OF_STEP = 0.005
 # Half-widths of the 95 % interval of a predicted step, by what bounds it, as a share.
-PREDICTION_ERROR = {"device": 0.04, "mixed": 0.15, "host": 0.18}
+PREDICTION_ERROR = {"device": 0.045, "mixed": 0.16, "host": 0.20}
 BOOTSTRAPS = 400
 # With more ranks than this, only those that came last most are tried for being late.
 MOST_SUSPECTS = 8

@@ -1,0 +1,262 @@
+"""How often the right cause comes first, and how far its milliseconds are from the truth.
+
+Run by hand: `python tests/benchmarks/bench_diagnosis.py FOLDER… [--set tune|test] [--known]`. Every
+folder below FOLDER that holds a `label.json` of the fault lab is a labelled run. Its own unprofiled
+step times are left out unless `--known` is given, so that the profiled trace alone has to do. One
+line a run: truth, what was found, gain against truth; then the scores, with n and Wilson intervals.
+
+A fault that costs less than 3 % of the step is no test of the order of findings: where it costs
+2 % or less, it must not be reported as a fault. Gains are compared only where the label's own 95 %
+half-width is at most 0.5 % of the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+WORTH, NOTHING = 0.03, 0.02
+SHARP_LABEL = 0.005
+
+
+@dataclass
+class Scored:
+    """One run: what is true, what was said."""
+
+    name: str
+    set: str
+    recorder: str
+    kind: str
+    wanted: list[list[str]]  # codes of each injected fault
+    cost_ms: float
+    step_ms: float
+    sharp: bool
+    mean: bool
+    found: list[tuple[str, str, float | None]] = field(default_factory=list)  # code, kind, ms
+    predicted_ms: float | None = None
+    interval_ms: tuple[float, float] | None = None
+    replay_error: float | None = None
+    bound: str = ""
+    seconds: float = 0.0
+    failure: str = ""
+
+    @property
+    def share(self) -> float:
+        """Cost of the fault as a share of the faulty step."""
+        return self.cost_ms / self.step_ms
+
+    @property
+    def tested(self) -> bool:
+        """Whether the run is a test of the order of findings."""
+        return self.kind in ("fault", "opportunity", "mix") and self.share >= WORTH
+
+    def faults(self, least: float = WORTH) -> list[tuple[str, float | None]]:
+        """Return the reported faults of at least a share of the step."""
+        return [
+            (code, ms)
+            for code, kind, ms in self.found
+            if kind == "fault" and (ms is None or ms >= least * self.step_ms)
+        ]
+
+    @property
+    def first(self) -> bool:
+        """Whether the right cause comes first."""
+        ordered = [code for code, kind, _ in self.found if kind == "fault"]
+        if self.kind == "opportunity":
+            # An opportunity leads its kind, and no fault of 3 % stands; it may as well lead all.
+            leading = [code for code, kind, _ in self.found if kind == "opportunity"]
+            if leading and not self.faults():
+                return any(leading[0] in codes for codes in self.wanted)
+        chosen = ordered or [code for code, _, _ in self.found]
+        return bool(chosen) and any(chosen[0] in codes for codes in self.wanted)
+
+    @property
+    def among_three(self) -> bool:
+        """Whether the right cause is one of the first three; for a mix, all of them are."""
+        named = [code for code, _, _ in self.found][:3]
+        hits = [any(code in codes for code in named) for codes in self.wanted]
+        return all(hits) if self.kind == "mix" else any(hits)
+
+    @property
+    def gain_error(self) -> float | None:
+        """Gain of the right finding minus the cost, as a share of the step."""
+        right = [ms for code, _, ms in self.found if any(code in codes for codes in self.wanted)]
+        if self.kind == "mix" or not right or right[0] is None:
+            return None
+        return (right[0] - self.cost_ms) / self.step_ms
+
+    @property
+    def step_error(self) -> float | None:
+        """Predicted unprofiled step against the measured one."""
+        return None if self.predicted_ms is None else self.predicted_ms / self.step_ms - 1.0
+
+
+def labelled(roots: Iterable[Path]) -> list[Path]:
+    """Return the folders of labelled runs, by name."""
+    found = {path.parent for root in roots for path in root.rglob("label.json")}
+    return sorted(found, key=lambda path: path.name)
+
+
+def score(job: tuple[Path, bool]) -> Scored:
+    """Analyse one run as a user would."""
+    from trace_analyzer.assembly.report import build_report
+    from trace_analyzer.readers.discovery import open_run
+
+    folder, known = job
+    label: dict[str, Any] = json.loads((folder / "label.json").read_text())
+    faults = [fault for fault in label["faults"] if fault["codes"]]
+    kind = "mix" if len(faults) > 1 else label["kind"]
+    result = Scored(
+        name=folder.name,
+        set=label["set"],
+        recorder=label["recorder"],
+        kind=kind if faults else "control",
+        wanted=[fault["codes"] for fault in faults],
+        cost_ms=label["cost_ms"],
+        step_ms=label["faulty"]["step_ms"],
+        sharp=label["half_width_share"] <= SHARP_LABEL,
+        mean=label["statistic"] == "mean",
+    )
+    began = time.perf_counter()
+    try:
+        run = open_run(str(folder))
+        report = build_report(run if known else replace(run, unprofiled=()))
+    except Exception as problem:  # noqa: BLE001 (the table shows it; the others go on)
+        result.failure = f"{type(problem).__name__}: {problem}"
+        return result
+    result.seconds = time.perf_counter() - began
+    result.found = [
+        (
+            finding.code,
+            finding.kind,
+            finding.recoverable_ms if finding.basis == "replay" else finding.ceiling_ms,
+        )
+        for finding in report.findings
+    ]
+    steps = report.steps
+    result.predicted_ms = (
+        steps.predicted_unprofiled_mean_ms if result.mean else steps.predicted_unprofiled_ms
+    )
+    if steps.predicted_interval_ms is not None:
+        low, high = steps.predicted_interval_ms
+        result.interval_ms = (low, high)
+    result.replay_error, result.bound = steps.replay_error, steps.bound or ""
+    return result
+
+
+def wilson(hits: int, total: int) -> str:
+    """Return "90 % (9 of 10) [60, 98]"."""
+    if not total:
+        return "no runs"
+    z, share = 1.959964, hits / total
+    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * math.sqrt(
+        share * (1 - share) / total + z * z / (4 * total * total)
+    )
+    low, high = 100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)
+    return f"{100 * share:.0f} % ({hits} of {total}) [{low:.0f}, {high:.0f}]"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return median and 90th percentile of absolute shares, in percent."""
+    if not values:
+        return "no runs"
+    ordered = sorted(100 * abs(value) for value in values)
+    rank = min(len(ordered) - 1, math.ceil(0.9 * len(ordered)) - 1)
+    middle = ordered[len(ordered) // 2] if len(ordered) % 2 else (
+        sum(ordered[len(ordered) // 2 - 1 : len(ordered) // 2 + 1]) / 2
+    )
+    return f"median {middle:.2f} %, p90 {ordered[rank]:.2f} % (n {len(ordered)})"
+
+
+def line(run: Scored) -> str:
+    """Return one run of the table."""
+    if run.failure:
+        return f"{run.name:64s} FAILED {run.failure[:90]}"
+    names = ["/".join(codes) for codes in run.wanted] or ["-"]
+    named = " ".join(
+        f"{code}{'' if kind == 'fault' else 'o'}:{'?' if ms is None else f'{ms:.1f}'}"
+        for code, kind, ms in run.found[:4]
+    )
+    if run.tested:
+        mark = "1st" if run.first else "top3" if run.among_three else "MISS"
+    elif run.kind == "control" or run.share <= NOTHING:
+        mark = "ok" if not run.faults() else "FALSE"
+    else:
+        mark = "-"
+    step = "" if run.step_error is None else f"{100 * run.step_error:+.1f} %"
+    return (
+        f"{run.name:64s} {run.set:4s} {mark:5s} cost {run.cost_ms:7.2f} of {run.step_ms:7.2f} "
+        f"{run.bound:6s} {step:>8s} want {'+'.join(names):24s} | {named}"
+    )
+
+
+def scores(runs: Sequence[Scored]) -> list[str]:
+    """Return the scores of some runs."""
+    good = [run for run in runs if not run.failure]
+    tested = [run for run in good if run.tested]
+    quiet = [run for run in good if run.kind == "control"]
+    small = [run for run in good if run.kind != "control" and run.share <= NOTHING]
+    sharp = [run for run in tested if run.sharp and run.gain_error is not None]
+    errors = [run.step_error for run in good if run.step_error is not None]
+    by_bound = {
+        bound: [run.step_error for run in good if run.bound == bound and run.step_error is not None]
+        for bound in ("device", "mixed", "host")
+    }
+    inside = [
+        run.interval_ms[0] <= run.step_ms <= run.interval_ms[1]
+        for run in good
+        if run.interval_ms is not None and not run.mean
+    ]
+    replayed = [run.replay_error for run in good if run.replay_error is not None]
+    return [
+        f"right cause first     {wilson(sum(run.first for run in tested), len(tested))}",
+        f"among the first three {wilson(sum(run.among_three for run in tested), len(tested))}",
+        f"quiet controls        {wilson(sum(not run.faults() for run in quiet), len(quiet))}",
+        f"quiet where it costs <= 2 %  {wilson(sum(not run.faults() for run in small), len(small))}",
+        f"gain against truth    {spread([run.gain_error or 0.0 for run in sharp])}",
+        f"gain, all labels      {spread([r.gain_error or 0.0 for r in tested if r.gain_error is not None])}",
+        f"predicted step        {spread(errors)}",
+        *(f"  {bound:6s}              {spread(values)}" for bound, values in by_bound.items()),
+        f"interval holds truth  {wilson(sum(inside), len(inside))}",
+        f"self-replay           {spread(replayed)}",
+        f"replayed              {len(replayed)} of {len(runs)}, failed {len(runs) - len(good)}",
+    ]
+
+
+def main() -> None:
+    """Print the table and the scores."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("roots", nargs="+", type=Path)
+    parser.add_argument("--set", choices=["tune", "test"])
+    parser.add_argument("--known", action="store_true", help="use the runs' unprofiled steps")
+    parser.add_argument("--only", default="", help="runs whose name holds this")
+    parser.add_argument("--jobs", type=int, default=2)
+    chosen = parser.parse_args()
+    folders = [path for path in labelled(chosen.roots) if chosen.only in path.name]
+    if chosen.set:
+        folders = [
+            path
+            for path in folders
+            if json.loads((path / "label.json").read_text())["set"] == chosen.set
+        ]
+    if not folders:
+        sys.exit("no labelled runs there")
+    with multiprocessing.Pool(chosen.jobs) as pool:
+        runs = list(pool.imap(score, [(path, chosen.known) for path in folders]))
+    for run in runs:
+        print(line(run))
+    print()
+    print("\n".join(scores(runs)))
+
+
+if __name__ == "__main__":
+    main()
