@@ -6,6 +6,7 @@ Units, statistics and scopes stand on the types; `json_schema()` publishes them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -418,8 +419,8 @@ class Report(_Doc, frozen=True, kw_only=True):
     answers: list[Check] = []
 
 
-def encode(report: Report) -> bytes:
-    """Return the report as JSON, two-space indented, with a final line feed; same report, same bytes."""
+def encode(report: Struct) -> bytes:
+    """Return the report (or a document of its own) as JSON, two-space indented, with a final line feed; same report, same bytes."""
     return msgspec.json.format(encode_compact(report), indent=2) + b"\n"
 
 
@@ -446,15 +447,18 @@ def _writable(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of `Report`.
+def json_schema(
+    document: type[Struct] = Report, meanings: Mapping[str, Mapping[str, str]] | None = None
+) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of `Report`, or of another document with its meanings.
 
     Every field has a description; every number has `unit`, `statistic` and `scope`.
     """
     from trace_analyzer.field_meanings import MEANINGS
 
-    schema = msgspec.json.schema(Report)
+    sentences = MEANINGS if meanings is None else meanings
+    schema = msgspec.json.schema(document)
     for name, definition in schema["$defs"].items():
         for field, declared in definition["properties"].items():
-            declared["description"] = MEANINGS[name][field]
+            declared["description"] = sentences[name][field]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -36,10 +36,15 @@ class Steady:
 
 def outlier_limit_ns(length_ns: Int64Array) -> float:
     """Return the step length above which a step is an outlier; infinity with fewer than 5 steps."""
-    if len(length_ns) < OUTLIER_LEAST_STEPS:
+    return outlier_limit(length_ns)
+
+
+def outlier_limit(lengths: Int64Array | Float64Array) -> float:
+    """Return the same for lengths of any unit, in that unit."""
+    if len(lengths) < OUTLIER_LEAST_STEPS:
         return float("inf")
-    median = float(np.median(length_ns))
-    mad = float(np.median(np.abs(length_ns - median)))
+    median = float(np.median(lengths))
+    mad = float(np.median(np.abs(lengths - median)))
     return median + max(OUTLIER_MADS * _MAD_SCALE * mad, OUTLIER_LEAST_SHARE * median)
 
 

@@ -18,7 +18,7 @@ from trace_analyzer.findings import (
     WarningDoc,
 )
 from trace_analyzer.kernels import is_fused_communication
-from trace_analyzer.model import DataWarning, Run, Severity
+from trace_analyzer.model import DataWarning, Run, Severity, Source
 
 # From here on, what the profiler adds is as large as the smallest cause that is worth a finding.
 PERTURBATION_WORTH_A_WARNING = 0.03
@@ -36,23 +36,28 @@ def run_doc(run: Run) -> RunDoc:
         gpu=" and ".join(names) or None,
         parallelism=None,
         command=run.command or None,
-        sources=[
-            SourceDoc(
-                path=source.path,
-                kind=str(source.kind),
-                bytes=source.bytes,
-                sha256=source.sha256,
-                ranks=list(source.ranks),
-                gpu_operations=source.gpu_operations,
-                tool=source.tool,
-                schema=source.schema,
-            )
-            for source in run.sources
-        ],
+        sources=source_docs(run.sources),
         recorded_ranks=[rank.rank for rank in run.ranks],
         missing_ranks=list(run.missing_ranks),
         versions=_versions(run),
     )
+
+
+def source_docs(sources: Iterable[Source]) -> list[SourceDoc]:
+    """Return the files that were read."""
+    return [
+        SourceDoc(
+            path=source.path,
+            kind=str(source.kind),
+            bytes=source.bytes,
+            sha256=source.sha256,
+            ranks=list(source.ranks),
+            gpu_operations=source.gpu_operations,
+            tool=source.tool,
+            schema=source.schema,
+        )
+        for source in sources
+    ]
 
 
 def _versions(run: Run) -> dict[str, str]:

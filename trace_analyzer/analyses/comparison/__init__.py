@@ -1,0 +1,1 @@
+"""Two runs beside each other: are they the same work, and what changed."""
