@@ -10,11 +10,14 @@ from trace_analyzer.rules.rule import Rule
 
 # Modules of this package, one a rule; each holds `RULE`.
 MODULES = (
+    "no_tensor_cores",
     "allocator_churn",
     "dataloader_stall",
+    "pageable_copy",
     "per_step_sync",
     "unfinished_collective",
     "late_rank_host",
+    "few_channels",
 )
 
 
