@@ -1,0 +1,88 @@
+"""GPU001: matrix kernels by their number format."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.rules.loop import Loop, diagnosed, recoverable_ms, single
+from tests.rules.recorded import cost_ms, diagnosed_recording
+from trace_analyzer.analyses.matrix_rates import Format, formats, speedup
+from trace_analyzer.model import Device, Run
+from trace_analyzer.rules.no_tensor_cores import RULE
+
+HOPPER = Device(ordinal=0, name="H200", compute_capability=(9, 0))
+FULL = "ampere_sgemm_128x64_nn"
+HALF = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+
+
+def on_hopper(run: Run) -> Run:
+    return replace(run, ranks=tuple(replace(rank, devices=(HOPPER,)) for rank in run.ranks))
+
+
+def test_products_in_float32_give_back_the_ratio_of_the_units() -> None:
+    def body(loop: Loop, _: int) -> None:
+        loop.launches(20, 100, FULL)
+        loop.launches(20, 100, HALF)
+
+    found = diagnosed(RULE, on_hopper(single(body)))
+    (finding,) = found.findings
+    assert finding.kind == "opportunity"
+    # 2 ms in float32 take 2 / 12.8 ms; the products in half precision stay.
+    assert recoverable_ms(found) == pytest.approx(2 * (1 - 1 / 12.8), abs=0.05)
+    assert "float32 without tensor cores" in finding.title
+    assert "2.0 ms" in finding.title
+
+
+def test_a_gpu_that_is_not_known_is_given_the_least_ratio() -> None:
+    found = diagnosed(RULE, single(lambda loop, _: loop.launches(20, 100, FULL)))
+    assert recoverable_ms(found) == pytest.approx(2 * (1 - 1 / 1.6), abs=0.05)
+    assert "this one is unknown" in found.findings[0].limits
+
+
+def test_half_precision_and_small_float32_products_are_left_alone() -> None:
+    def body(loop: Loop, _: int) -> None:
+        loop.launches(20, 100, HALF)
+        loop.launches(4, 5, FULL)
+
+    found = diagnosed(RULE, on_hopper(single(body)))
+    assert not found.findings
+    assert found.checks[0].state == "passed"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("volta_sgemm_128x64_nt", Format.FLOAT32),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1)", Format.FLOAT32),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_ffma__5x", Format.FLOAT32),
+        ("cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4", Format.TF32),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16", Format.TF32),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", Format.TF32_THREEFOLD),
+        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", Format.OTHER),
+        ("cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1", Format.OTHER),
+        ("turing_fp16_s1688gemm_fp16_128x64_sliced1x2_ldg8_relu_f2f_tn", Format.OTHER),
+        ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn", Format.OTHER),
+        (HALF, Format.OTHER),
+    ],
+)
+def test_formats_by_name(name: str, kind: Format) -> None:
+    assert formats([name])[0] == kind
+
+
+def test_speedups_follow_the_hardware() -> None:
+    assert speedup(Format.FLOAT32, (HOPPER,)) == pytest.approx(12.8)
+    assert speedup(Format.TF32, (HOPPER,)) == pytest.approx(1.6)
+    volta = Device(ordinal=0, compute_capability=(7, 0))
+    assert speedup(Format.FLOAT32, (volta,)) == pytest.approx(6.4)
+    assert speedup(Format.OTHER, (HOPPER,)) == 1.0
+
+
+def test_recorded_blocks_in_float32() -> None:
+    name = "gpt-small-single.full-precision_2.kineto"
+    assert recoverable_ms(diagnosed_recording(RULE, name)) == pytest.approx(cost_ms(name), rel=0.05)
+
+
+def test_recorded_healthy_run_has_none() -> None:
+    assert not diagnosed_recording(RULE, "gpt-small-single.healthy_1.kineto").findings
