@@ -1,10 +1,11 @@
-"""NCCL's environment as its logs show it, compared over ranks."""
+"""NCCL's environment: what is set, from every file that tells, and compared over ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from trace_analyzer.model import Run
 from trace_analyzer.nccl_facts import NcclLog
 
 # Named differently on purpose, or without effect on what NCCL does.
@@ -38,4 +39,20 @@ def differing_settings(logs: Iterable[NcclLog]) -> tuple[DifferingSetting, ...]:
     return tuple(found)
 
 
-__all__ = ["DifferingSetting", "differing_settings"]
+def nccl_settings(run: Run, names: Iterable[str]) -> dict[str, str]:
+    """Return those of some variables that any rank has set, with the first rank's value.
+
+    Read from the recorded environment, the traces and NCCL's logs.
+    """
+    sources: list[Mapping[str, str]] = [values for _, values in sorted(run.environment.items())]
+    sources += [rank.settings for rank in run.ranks]
+    sources += [log.settings for log in run.nccl_logs]
+    found = {}
+    for name in names:
+        values = [source[name] for source in sources if source.get(name)]
+        if values:
+            found[name] = values[0]
+    return found
+
+
+__all__ = ["DifferingSetting", "differing_settings", "nccl_settings"]

@@ -12,6 +12,7 @@ import numpy as np
 from trace_analyzer import intervals
 from trace_analyzer.analyses.replay.replay import Replay
 from trace_analyzer.analyses.study import RankStudy, Study
+from trace_analyzer.analyses.transfers import Transfers, transfers
 from trace_analyzer.findings import Range
 from trace_analyzer.intervals import Intervals
 from trace_analyzer.schema import AnyArray, BoolArray, Int64Array
@@ -45,6 +46,20 @@ class Context:
         if self.replay is not None:
             return self.replay.time.mean_ns
         return self.study.step_mean_ns or 0.0
+
+    @cached_property
+    def transfers(self) -> Transfers | None:
+        """Matched collectives; None where fewer than two ranks with communication were recorded."""
+        cross = self.study.cross
+        if cross is None:
+            return None
+        ranks = self.study.ranks
+        return transfers(
+            cross,
+            {number: item.rank for number, item in ranks.items()},
+            {number: item.busy for number, item in ranks.items()},
+            {number: self.in_steady(number) for number in ranks},
+        )
 
     def steady_windows(self, rank: int) -> Intervals:
         """Return the steady steps of a rank on its device, as intervals."""
