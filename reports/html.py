@@ -37,7 +37,16 @@ MOST_BYTES = 3_000_000
 EASY_BYTES = 1_000_000  # up to here every nanosecond of the timeline is kept
 _LEAST_LIVE_BYTES = 60_000
 _DATA = '<script type="application/json" id="timeline-data">'
-_LIVE_SCRIPTS = ("timeline_read.js", "timeline_draw.js", "timeline.js")
+_LIVE_SCRIPTS = (
+    "timeline_read.js",
+    "timeline_words.js",
+    "timeline_draw.js",
+    "timeline_rows.js",
+    "timeline_scene.js",
+    "timeline_look.js",
+    "timeline_pick.js",
+    "timeline.js",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,7 @@ def render(
             before, after = page.split(_DATA, maxsplit=1)
             return f'{before}{_DATA}"{live.text}"{after}'
     raise PageTooLargeError(
-        f"the HTML report takes {smallest / 1e6:.1f} MB at its least detail, more than the "
+        f"the HTML report takes {smallest / 1e6:.2f} MB at its least detail, more than the "
         f"{most_bytes / 1e6:g} MB asked for; give --max-html-mb {smallest / 1e6 + 0.05:.1f}"
     )
 

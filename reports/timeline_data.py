@@ -241,6 +241,8 @@ def _packed(
             }
             for mark in opening.marks
             if mark.rank in here
+            and mark.end_ns > source.origin_ns
+            and mark.start_ns < source.origin_ns + source.length_ns
         ],
         "opened": [rank for rank in plan.opened if rank in here],
         "folded": [

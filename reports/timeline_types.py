@@ -102,10 +102,8 @@ def named(table: TypeTable, timeline: Timeline) -> dict[str, Any]:
 
 def _detail(item: WorkDetail) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if item.grid:
-        found["grid"] = units.shape(item.grid)
-    if item.block:
-        found["block"] = units.shape(item.block)
+    if item.grid and item.block:
+        found["shape"] = units.launch_shape(item.grid, item.block)
     if item.operation:
         found["operation"] = visible(item.operation)
     if item.group:

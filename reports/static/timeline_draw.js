@@ -88,7 +88,7 @@ const TimelineDraw = (function () {
   }
 
   // One lane. `view` has from, to and width in px; `scale` is device pixels a px.
-  function Painter(ctx, scale) {
+  function Painter(ctx, scale, model, words) {
     let columns = 0;
     const shares = [];
     function buffers(count) {
@@ -177,7 +177,7 @@ const TimelineDraw = (function () {
     }
 
     // Slices of 3 px and more, each by itself: edges, textures, names.
-    function single(lane, model, view, y, height, colors, wanted) {
+    function single(lane, view, y, height, colors, wanted) {
       const perPx = (view.to - view.from) / view.width;
       const left = (time) => Math.max((time - view.from) / perPx, -2);
       const right = (time) => Math.min((time - view.from) / perPx, view.width + 2);
@@ -194,8 +194,8 @@ const TimelineDraw = (function () {
           if (width >= 2 * NAMED_PX && kind !== R.RANGE) {
             note(lane.joined.get(i).count + " slices", x, width, middle, colors);
           }
-        } else if (kind === R.TRANSFER) collective(lane, model, i, x, end, perPx, y, height, colors, touches);
-        else if (kind === R.RANGE || kind === R.BLOCKED) box(model, type, kind, x, width, y, height, colors);
+        } else if (kind === R.TRANSFER) collective(lane, i, x, end, perPx, y, height, colors, touches);
+        else if (kind === R.RANGE || kind === R.BLOCKED) box(type, kind, x, width, y, height, colors);
         else {
           if (touches) {
             ctx.fillStyle = colors.bg;
@@ -205,9 +205,9 @@ const TimelineDraw = (function () {
           const paint = { [R.COMPUTE]: colors["on-compute"], [R.HOST]: colors.bg }[kind];
           if (paint && width >= NAMED_PX && height >= 13) {
             ctx.font = FONT;
-            label(ctx, model.shown(type), (x + end - 1) / 2, middle, width - 8, paint, null);
+            label(ctx, words.shown(type), (x + end - 1) / 2, middle, width - 8, paint, null);
           } else if (kind === R.COPY && width >= NAMED_PX) {
-            note(model.shown(type), x, width, middle, colors);
+            note(words.shown(type), x, width, middle, colors);
           }
         }
       });
@@ -217,7 +217,7 @@ const TimelineDraw = (function () {
       ctx.font = BOLD;
       label(ctx, text, x + width / 2, y, width - 8, colors.fg, colors.bg);
     }
-    function box(model, type, kind, x, width, y, height, colors) {
+    function box(type, kind, x, width, y, height, colors) {
       ctx.strokeStyle = colors.host;
       ctx.lineWidth = 1;
       ctx.fillStyle = colors.bg;
@@ -227,18 +227,18 @@ const TimelineDraw = (function () {
       ctx.setLineDash([]);
       if (width < NAMED_PX) return;
       ctx.font = FONT;
-      const name = model.shown(type);
+      const name = words.shown(type);
       const blocked = kind === R.BLOCKED;
       const text = blocked && textWidth(ctx, name + ": blocked") <= width - 8 ? name + ": blocked" : blocked ? "blocked" : name;
       label(ctx, text, x + width / 2, y + height / 2 + 4, width - 8, colors.fg, null);
     }
-    function collective(lane, model, i, x, end, perPx, y, height, colors, touches) {
+    function collective(lane, i, x, end, perPx, y, height, colors, touches) {
       const waits = Math.max(lane.wait[i], 0);
       const turn = Math.min(Math.max(x, end - (lane.end[i] - lane.start[i] - waits) / perPx), end);
       const stop = touches ? end - 1 : end;
       ctx.fillStyle = colors.bg;
       ctx.fillRect(x, y, end - x, height);
-      const told = model.collective(lane, i);
+      const told = words.collective(lane, i);
       if (turn > x + 0.5) {
         textured(colors.wait, x, y, turn - x, height);
         ctx.strokeStyle = colors.comm;
@@ -257,17 +257,17 @@ const TimelineDraw = (function () {
     }
 
     // A lane at its share, then its wide slices; a search dims what it does not find.
-    function lane(item, model, view, y, height, colors, search) {
+    function lane(item, view, y, height, colors, search) {
       if (!search) {
         shaded(item, item.sums, view, y, height, colors);
-        single(item, model, view, y, height, colors, null);
+        single(item, view, y, height, colors, null);
         return;
       }
       ctx.globalAlpha = DIM;
       shaded(item, item.sums, view, y, height, colors);
       ctx.globalAlpha = 1;
       shaded(item, R.matched(item, search.wanted, search), view, y, height, colors);
-      single(item, model, view, y, height, colors, search.wanted);
+      single(item, view, y, height, colors, search.wanted);
     }
 
     return { lane, mean, shaded };

@@ -12,8 +12,20 @@ const TimelineRead = (function () {
     const packed = atob(text);
     const bytes = new Uint8Array(packed.length);
     for (let i = 0; i < packed.length; i += 1) bytes[i] = packed.charCodeAt(i);
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return new Uint8Array(await new Response(stream).arrayBuffer());
+    const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate")).getReader();
+    const chunks = [];
+    let size = 0;
+    for (let next = await reader.read(); !next.done; next = await reader.read()) {
+      chunks.push(next.value);
+      size += next.value.length;
+    }
+    const whole = new Uint8Array(size);
+    size = 0;
+    for (const chunk of chunks) {
+      whole.set(chunk, size);
+      size += chunk.length;
+    }
+    return whole;
   }
 
   // A column of `count` numbers in `width` planes of bytes; returns the numbers and moves on.

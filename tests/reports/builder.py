@@ -43,6 +43,7 @@ from trace_analyzer.timeline import (
     Slices,
     StepSpan,
     Timeline,
+    WorkDetail,
 )
 
 MS = 1_000_000
@@ -1005,8 +1006,13 @@ def lane(
     label: str,
     slices: Sequence[tuple[float, float, SliceKind, int]],
     waits: Sequence[float | None] | None = None,
+    detail: int | None = None,
+    size: int | None = None,
 ) -> Lane:
-    """A lane from (start ms, end ms, kind, name) rows; `waits` gives ms of waiting for each."""
+    """A lane from (start ms, end ms, kind, name) rows; `waits` gives ms of waiting for each.
+
+    With `detail` every slice has that detail, and was launched 2 ms before it began.
+    """
     ordered = sorted(slices)
     columns: dict[str, Any] = {
         "start_ns": np.array([int(s * MS) for s, _, _, _ in ordered], dtype=np.int64),
@@ -1021,9 +1027,25 @@ def lane(
             [na if w is None else int(s + w * MS) for s, w in zip(starts, waits, strict=True)],
             dtype=np.int64,
         )
+    if detail is not None:
+        columns["detail"] = np.full(len(ordered), detail, dtype=np.int32)
+        columns["launch_delay_ns"] = np.full(len(ordered), 2 * MS, dtype=np.int64)
+    if size is not None:
+        columns["bytes"] = np.full(len(ordered), size, dtype=np.int64)
     return Lane(kind=kind, label=label, slices=Slices.from_columns(len(ordered), **columns))
 
 
+DETAILS = (
+    WorkDetail(grid=(2, 66, 1), block=(384, 1, 1)),
+    WorkDetail(
+        grid=(24, 1, 1),
+        block=(544, 1, 1),
+        operation="allreduce",
+        group="default_pg, 2 ranks",
+        dtype="f32",
+        bus_factor=1.0,
+    ),
+)
 NAMES = (
     "nvjet_tst_256x128_64x4",
     "AllReduce",
@@ -1066,8 +1088,8 @@ def timeline(
         lanes = (
             lane(LaneKind.RANGES, "host · ranges", ranges),
             lane(LaneKind.HOST, "host · main thread", host),
-            lane(LaneKind.STREAM, "GPU · stream 7", gpu),
-            lane(LaneKind.COMM, "NCCL · stream 17", comm, waits),
+            lane(LaneKind.STREAM, "GPU · stream 7", gpu, detail=0),
+            lane(LaneKind.COMM, "NCCL · stream 17", comm, waits, detail=1, size=33_554_432),
         )
         spans = tuple(
             StepSpan(
@@ -1078,7 +1100,7 @@ def timeline(
             for k in range(steps_shown)
         )
         built.append(RankTimeline(rank=number, lanes=lanes, steps=spans, gpu=f"GPU {number}"))
-    return Timeline(names=NAMES, ranks=tuple(built), shown_step=5)
+    return Timeline(names=NAMES, ranks=tuple(built), details=DETAILS, shown_step=5)
 
 
 ALL: dict[str, Callable[[], Report]] = {

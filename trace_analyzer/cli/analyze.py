@@ -12,7 +12,7 @@ from trace_analyzer.cli.group import EXIT_FINDINGS, debug_option
 from trace_analyzer.cli.outputs import Output, check_outputs, refuse_inputs, write
 from trace_analyzer.cli.progress import ProgressLine
 from trace_analyzer.cli.terminal import needs_plain, text_width, use_color
-from trace_analyzer.cli.values import Milliseconds, Ranks, StepRange
+from trace_analyzer.cli.values import Megabytes, Milliseconds, Ranks, StepRange
 
 if TYPE_CHECKING:
     from trace_analyzer.analyses.study import Study
@@ -49,6 +49,12 @@ _SEVERITIES = ("low", "medium", "high")
     show_default=True,
     help="Exit with 1 on a finding of at least this severity.",
 )
+@click.option(
+    "--max-html-mb",
+    type=Megabytes(),
+    metavar="X",
+    help="Most MB of the HTML report, 3 by default: detail of its timeline is reduced to fit.",
+)
 @click.option("--redact", is_flag=True, help="Leave out names of hosts, files and users.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("-q", "--quiet", is_flag=True, help="Write nothing on stderr but errors.")
@@ -66,6 +72,7 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
     steps: tuple[int, int] | None,
     ranks: tuple[int, ...] | None,
     fail_on: str,
+    max_html_mb: float | None,
     redact: bool,
     force: bool,
     quiet: bool,
@@ -77,6 +84,8 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
     """
     asked = (("--html", html), ("--json", json_), ("--markdown", markdown))
     outputs = [Output(option, target) for option, target in asked if target is not None]
+    if max_html_mb is not None and html is None:
+        raise click.UsageError("--max-html-mb limits the HTML report; add --html F")
     check_outputs(outputs, force=force)
     from trace_analyzer.assembly import Options
     from trace_analyzer.readers.discovery import open_run
@@ -91,33 +100,44 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
         ranks=ranks,
         redact=redact,
     )
-    report = report_run(recorded, options, outputs, quiet=quiet)
+    report = report_run(recorded, options, outputs, quiet=quiet, max_html_mb=max_html_mb)
     if not any(output.to_stdout for output in outputs):
         print_verdict(report)
     if _fails(report, fail_on):
         ctx.exit(EXIT_FINDINGS)
 
 
-def report_run(run: Run, options: Options, outputs: Sequence[Output], *, quiet: bool) -> Report:
+def report_run(
+    run: Run,
+    options: Options,
+    outputs: Sequence[Output],
+    *,
+    quiet: bool,
+    max_html_mb: float | None = None,
+) -> Report:
     """Analyze a run, write the outputs, and return the report."""
     from trace_analyzer.assembly.report import analyse, build_report
 
     studied = analyse(run, options)
     report = build_report(run, options, studied=studied)
     for output in outputs:
-        place = write(output, _rendered(output, report, studied))
+        place = write(output, _rendered(output, report, studied, max_html_mb))
         if not output.to_stdout and not quiet:
             click.echo(f"Wrote {place}", err=True)
     return report
 
 
-def _rendered(output: Output, report: Report, studied: Study) -> str | bytes:
+def _rendered(
+    output: Output, report: Report, studied: Study, max_html_mb: float | None
+) -> str | bytes:
     if output.option == "--html":
         from trace_analyzer.assembly.timeline import build_timeline
         from trace_analyzer.reports import html
 
         redacted = bool(report.tool.options.get("redact"))
-        return html.render(report, timeline=build_timeline(studied, redact=redacted))
+        most = html.MOST_BYTES if max_html_mb is None else int(max_html_mb * 1e6)
+        timeline = build_timeline(studied, redact=redacted)
+        return html.render(report, timeline=timeline, most_bytes=most)
     if output.option == "--json":
         from trace_analyzer.reports import json
 

@@ -69,6 +69,24 @@ class Milliseconds(click.ParamType[float]):
         return number
 
 
+class Megabytes(click.ParamType[float]):
+    """A positive size in decimal MB."""
+
+    name = "mb"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the size in MB."""
+        try:
+            number = float(str(value))
+        except ValueError:
+            number = 0.0
+        if not 0 < number < 1e6:
+            self.fail(f"{value!r} is not a size in MB", param, ctx)
+        return number
+
+
 class Duration(click.ParamType[float | None]):
     """`90s`, `30m`, `2h`, or seconds: a time limit; 0 is none."""
 
