@@ -113,13 +113,21 @@ def _single() -> list[RunSpec]:
     """Return what one GPU can show: causes on the host, in memory and in computation."""
     return [
         *runs(ALONE_CONV, "healthy channels-first item-sync unfused-optimizer"),
-        *runs(ALONE, "healthy item-sync unfused-optimizer loader-in-process layout-copies", BOTH),
         *runs(
             ALONE,
-            "healthy@1 pageable-copy host-logging empty-cache tiny-micro-batches full-precision "
-            "elementwise-chain recomputation checked-clipping loader-too-few-workers "
-            "slow-transform sync-while-busy hidden-loader odd-vocabulary first-rank-pause "
-            "no-autocast-cache pin-in-step item-sync=4 item-sync+layout-copies",
+            "healthy item-sync unfused-optimizer loader-in-process layout-copies pageable-copy "
+            "full-precision empty-cache tiny-micro-batches elementwise-chain checked-clipping "
+            "slow-transform",
+            BOTH,
+        ),
+        *runs(
+            ALONE,
+            "healthy@1 host-logging recomputation loader-too-few-workers sync-while-busy "
+            "hidden-loader odd-vocabulary first-rank-pause no-autocast-cache pin-in-step "
+            "item-sync=4 item-sync+layout-copies unfused-optimizer=1 pageable-copy=16 "
+            "full-precision=4 recomputation+item-sync loader-in-process=0.5 empty-cache=2 "
+            "tiny-micro-batches=2 elementwise-chain=2 layout-copies=1 slow-transform=0.5 "
+            "pin-in-step=64 small-pageable-copies",
         ),
         *runs(ALONE_COMPILED, "not-compiled graph-breaks"),
     ]
