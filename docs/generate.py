@@ -22,6 +22,9 @@ sys.path.insert(0, str(ROOT))  # the checkout that this script lies in, whatever
 
 from trace_analyzer import findings, tables  # noqa: E402
 from trace_analyzer.cli import cli  # noqa: E402
+from trace_analyzer.export import sqlite as sqlite_export  # noqa: E402
+from trace_analyzer.export import table_declarations  # noqa: E402
+from trace_analyzer.export.export_table import ExportTable  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
 
 _NOTICE = "<!-- written by docs/generate.py; change the code, then run it -->"
@@ -65,6 +68,85 @@ def _table_section(table: type[Table]) -> Iterator[str]:
 def _enum_section(enum: type[IntEnum]) -> Iterator[str]:
     yield f"**{enum.__name__}**: {_doc(enum)}\n"
     yield ", ".join(f"{member.value} {member.name}" for member in enum) + "\n"
+
+
+def exports() -> str:
+    """Return the page of exports: the trace for Perfetto, the tables of SQLite and Parquet."""
+    return "\n".join([
+        _head("Exports"),
+        _EXPORTS,
+        *(f"- `{name}`: {_VIEW_MEANINGS[name]}" for name in sqlite_export.VIEWS),
+        "",
+        "## Tables",
+        "",
+        *(line for table in table_declarations.ALL for line in _export_section(table)),
+        "The numbers of `kind`, `work` and `category` are in the table `codes`, and in the",
+        "[data model](data-model.md#codes).",
+    ])  # fmt: skip
+
+
+_VIEW_MEANINGS = {
+    "operations_in_words": "GPU operations with kind, work, name, grid and block",
+    "calls_in_words": "runtime and driver calls with kind and name",
+    "events_in_words": "host events with category and name",
+}
+
+_EXPORTS = """\
+`trace-analyzer export RUN --to perfetto|sqlite|parquet -o OUT` writes all events of a run, and what
+was computed of them.
+
+## Perfetto
+
+`--to perfetto -o run.json.gz` is one Chrome trace of all ranks; open it in ui.perfetto.dev (the file
+stays on your machine) or in chrome://tracing. A rank has these processes:
+
+- **analysis**: `partition` (compute, exposed comm, exposed copy, idle; idle time holds what it is made
+  of), `steps`, `findings`, and `matched collectives`, each divided into wait and transfer;
+- **GPU**: its streams, and what was recorded of synchronisation;
+- **host**: its threads with operators, ranges, Python frames and CUDA calls. Arrows lead from a call
+  to what it launched.
+
+All ranks are on one clock: by their clock bases, moved by what the ends of matched collectives tell.
+A rank is moved by a constant, so that durations stay exact to the nanosecond; where clocks drift, the
+constant is right in the middle of the window. Slices of one stream or thread that overlap in part get a
+second track, because viewers drop or cut them. Process and thread ids count up, because ranks of
+several hosts share ids; the real ones are in the names.
+
+`trace-analyzer analyze run.json.gz` reads the file again and gives the same numbers: partition,
+steps, collectives, kernels. All ranks are in the one file; `export --ranks 3` makes a file of one.
+What lies beside a recording is not in it: unprofiled step times, NCCL logs, environments.
+
+## SQLite and Parquet
+
+`--to sqlite -o run.db` is one database; `--to parquet -o FOLDER` is a folder with one file a table and
+needs `pip install 'trace-analyzer[parquet]'`. Both hold the same tables and columns. `rank` and `id` name
+a row; columns such as `launch` or `collective` hold the `id` of a row of the same rank.
+
+- Times are nanoseconds on the rank's own clock. `ranks.to_common_ns` is what to add to have all ranks
+  on one clock.
+- A missing value is NULL, never -1 or 0.
+- Columns of type `name` are text in Parquet; in SQLite they are the `id` of a row of `names`.
+- `bool` is 0 or 1 in SQLite. Lists are JSON.
+- The meaning of every column is in the schema (`.schema` in SQLite, field metadata in Parquet) and in
+  the table `table_columns`.
+
+    sqlite3 run.db "select name, sum(duration_ns) / 1e6 as ms from operations_in_words
+                    where work = 'COMM' group by name order by ms desc"
+
+Views of the database have names and codes in words, and `common_start_ns` on the clock of all ranks:
+"""
+
+
+def _export_section(table: ExportTable) -> Iterator[str]:
+    yield f"### {table.name}\n"
+    yield f"{table.meaning}\n"
+    yield from _rows(
+        ("column", "type", "unit", "may be NULL", "meaning"),
+        (
+            (f"`{c.name}`", c.dtype, c.unit, "yes" if c.nullable else "", c.meaning)
+            for c in table.columns
+        ),
+    )
 
 
 def report_schema() -> str:
@@ -225,6 +307,7 @@ def published_schema() -> str:
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/cli.md": command_line,
     "docs/data-model.md": data_model,
+    "docs/export.md": exports,
     "docs/report-schema.md": report_schema,
     "trace_analyzer/data/schemas/report.schema.json": published_schema,
 }

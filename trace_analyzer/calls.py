@@ -10,7 +10,7 @@ import numpy as np
 from trace_analyzer.schema import Int8Array
 from trace_analyzer.tables import CallKind
 
-_VERSION_SUFFIX = re.compile(r"_v\d+$|_ptsz$|_ptds$")
+_VERSION_SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 
 # First match decides; names are compared without cuda/cu/hip prefix and version suffix.
 _KINDS: tuple[tuple[CallKind, str], ...] = (

@@ -76,7 +76,7 @@ def cross_rank(
         events,
         matches,
         {number: base for number, base in bases.items() if base is not None},
-        {number: rank.path for number, rank in ranks.items()},
+        {number: rank.clock_name or rank.path for number, rank in ranks.items()},
     )
     residual = max((fit.residual_ns for fit in clocks.values()), default=0)
     no_order = undecided(split, residual)

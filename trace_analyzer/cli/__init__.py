@@ -17,6 +17,9 @@ VERBS = {
     "batch": Verb(
         "trace_analyzer.cli.batch:batch", "Analyze every run of an archive and index them."
     ),
+    "export": Verb(
+        "trace_analyzer.cli.export:export", "Hand a run over to Perfetto, SQLite or Parquet."
+    ),
     "demo": Verb(
         "trace_analyzer.cli.demo:demo", "Analyze the shipped sample and write its report."
     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,26 +80,39 @@ def write(output: Output, content: str | bytes) -> str:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return STDOUT
+    with replaced(output) as path:
+        path.write_bytes(data)
+    return output.target
+
+
+@contextmanager
+def replaced(output: Output) -> Iterator[Path]:
+    """Give the path of a new file that takes the output's place once it is complete.
+
+    Raises `InputError` where it cannot be written.
+    """
     path = Path(output.target)
     try:
-        _write_file(path, data)
+        if path.exists() and not path.is_file():
+            yield path  # a device or pipe cannot be replaced
+        else:
+            with _beside(path) as temporary:
+                yield temporary
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    return str(path)
 
 
-def _write_file(path: Path, data: bytes) -> None:
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)  # a device or pipe cannot be replaced
-        return
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    os.close(descriptor)
+    temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
+        yield temporary
         mask = os.umask(0)
         os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

@@ -14,23 +14,27 @@ _BAR_CHARACTERS = 24
 class ProgressLine:
     """One line that is drawn over; nothing at all where stderr is no terminal.
 
-    It is the `progress` callable of `readers.discovery.open_run`.
+    It is the `progress` callable of `readers.discovery.open_run` and of exports; `doing` says
+    what makes progress.
     """
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, *, quiet: bool = False, stream: TextIO | None = None, doing: str = "reading"
+    ) -> None:
+        self._doing = doing
         self._stream = stream or sys.stderr
         self._on = not quiet and self._stream.isatty()
         self._begun_s = time.monotonic()
         self._drawn = 0
 
     def __call__(self, label: str, done: int, total: int) -> None:
-        """Draw `done` of `total` with a label (a file's name)."""
+        """Draw `done` of `total` with a label (the name of a file or table)."""
         if not self._on or time.monotonic() - self._begun_s < _DELAY_S:
             return
         share = done / total if total else 1.0
         filled = round(share * _BAR_CHARACTERS)
         bar = "#" * filled + "-" * (_BAR_CHARACTERS - filled)
-        self._draw(f"reading [{bar}] {100 * share:3.0f} % {label[-40:]}")
+        self._draw(f"{self._doing} [{bar}] {100 * share:3.0f} % {label[-40:]}")
 
     def _draw(self, text: str) -> None:
         self._stream.write("\r" + text.ljust(self._drawn))

@@ -18,11 +18,13 @@ import numpy as np
 
 from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.model import Rank, SourceKind
+from trace_analyzer.rank_facts import RankFacts
 from trace_analyzer.readers import kineto_header, kineto_host, kineto_operations
-from trace_analyzer.readers.kineto_anomalies import Anomalies, Anomaly
+from trace_analyzer.readers.kineto_anomalies import Anomaly
 from trace_analyzer.readers.kineto_columns import EventColumns
 from trace_analyzer.readers.kineto_document import Document, NoTraceError, read_document
 from trace_analyzer.readers.kineto_order import renumber, renumbered
+from trace_analyzer.readers.kineto_ranks import RankEvents
 from trace_analyzer.readers.kineto_spans import RecordedNames, Timeline
 from trace_analyzer.readers.kineto_stream import BLOCK_BYTES, TextStream
 from trace_analyzer.tables import (
@@ -52,10 +54,25 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: Path, *, display: str | None = None, block_bytes: int = BLOCK_BYTES) -> Rank:
+    """Read a trace of one rank; parameters and result as for `read_ranks`.
+
+    Raises `UnreadableInputError` also where the file holds several ranks.
+    """
+    ranks = read_ranks(path, display=display, block_bytes=block_bytes)
+    if len(ranks) > 1:
+        shown = display if display is not None else str(path)
+        raise UnreadableInputError(shown, f"holds {len(ranks)} ranks, where one was expected")
+    return ranks[0]
+
+
+def read_ranks(
+    path: Path, *, display: str | None = None, block_bytes: int = BLOCK_BYTES
+) -> tuple[Rank, ...]:
     """Read one trace: plain, gzip or zstd, told by its bytes.
 
-    `display` stands for the path in what users see. `block_bytes` is how much text is decoded at
-    a time; it changes speed and memory, never the result.
+    torch writes one rank a file; a file that `export` wrote may hold several, each with its own
+    warnings. `display` stands for the path in what users see. `block_bytes` is how much text is
+    decoded at a time; it changes speed and memory, never the result.
 
     Times are exact: `start_ns` is the written microseconds as decimal text, times 1000. They are
     relative to `clock_base_ns` (`baseTimeNanoseconds` in ns since 1970, 0 where time stamps count
@@ -68,16 +85,21 @@ def read(path: Path, *, display: str | None = None, block_bytes: int = BLOCK_BYT
     Raises `UnreadableInputError` where no event can be read.
     """
     shown = display if display is not None else str(path)
-    anomalies = Anomalies()
-    columns = EventColumns(anomalies)
+    document = Document()
+    events = RankEvents(document.header, shown)
     stream = TextStream(path, shown, block_bytes)
     with _without_collector():
         try:
-            document = read_document(iter(stream), columns.add, anomalies)
+            read_document(iter(stream), events.add, events.anomalies, document)
         except NoTraceError as error:
             problem = f"{error} ({stream.damage})" if stream.damage else str(error)
             raise UnreadableInputError(shown, problem, _NO_TRACE_HINT) from None
-        return _rank(shown, document, stream, columns)
+        events.finish()
+        last = len(events.columns) - 1  # what is cut or damaged lacks its end
+        return tuple(
+            _rank(shown, document, stream if at == last else None, columns, facts)
+            for at, (columns, facts) in enumerate(zip(events.columns, events.facts, strict=True))
+        )
 
 
 @contextmanager
@@ -92,12 +114,24 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _rank(shown: str, document: Document, stream: TextStream, columns: EventColumns) -> Rank:
+def _rank(
+    shown: str,
+    document: Document,
+    stream: TextStream | None,
+    columns: EventColumns,
+    facts: RankFacts | None,
+) -> Rank:
+    """Return a rank; `stream` is where the file ends with it, `facts` where it was exported."""
     anomalies = columns.shared.anomalies
     header = kineto_header.parse(document.header, anomalies)
+    keys, labels = columns.shared.threads.keys, columns.thread_names
+    if facts is not None:
+        header = kineto_header.exported(header, facts)
+        keys, labels = kineto_host.recorded_threads(keys, facts.threads)
+    truncated = document.truncated and stream is not None
     timeline = Timeline(columns, header.clock_base_ns)
     names = RecordedNames(list(columns.shared.names), anomalies)
-    threads = kineto_host.HostThreads(columns.shared.threads.keys, columns.thread_names)
+    threads = kineto_host.HostThreads(keys, labels)
     calls = kineto_host.host_calls(columns.calls, timeline.spans("calls"), names, threads)
     events = kineto_host.host_events(columns.host, timeline.spans("host"), names, threads)
     operations, configs = kineto_operations.operations(
@@ -120,13 +154,13 @@ def _rank(shown: str, document: Document, stream: TextStream, columns: EventColu
     kept = len(operations) + len(calls) + len(events) + len(syncs)
     if not kept:
         raise UnreadableInputError(shown, _why_empty(document, columns), _NO_TRACE_HINT)
-    if document.truncated:
+    if truncated:
         anomalies.note(Anomaly.TRUNCATED)
-    if stream.damage:
+    if stream is not None and stream.damage:
         anomalies.note(Anomaly.DAMAGED_COMPRESSION, stream.damage)
     if not len(operations):
-        anomalies.note(Anomaly.NO_GPU_YET if document.truncated else Anomaly.NO_GPU)
-    return Rank(
+        anomalies.note(Anomaly.NO_GPU_YET if truncated else Anomaly.NO_GPU)
+    rank = Rank(
         rank=header.rank or 0,
         rank_basis="unknown" if header.rank is None else "content",
         source=SourceKind.KINETO,
@@ -153,8 +187,23 @@ def _rank(shown: str, document: Document, stream: TextStream, columns: EventColu
         ),
         versions=header.versions,
         counts=counts,
-        truncated=document.truncated,
+        truncated=truncated,
         warnings=anomalies.warnings(kept),
+    )
+    return rank if facts is None else _as_recorded(rank, facts)
+
+
+def _as_recorded(rank: Rank, facts: RankFacts) -> Rank:
+    """Return an exported rank with what only its facts tell."""
+    return replace(
+        rank,
+        source=facts.source,
+        clock_name=f"{rank.path}, clock {facts.clock}",
+        pid=facts.pid,
+        capture=facts.capture,
+        settings=facts.settings,
+        truncated=rank.truncated or facts.truncated,
+        warnings=tuple(dict.fromkeys((*facts.warnings, *rank.warnings))),
     )
 
 
@@ -202,4 +251,4 @@ def _counts(
     return counts
 
 
-__all__ = ["read", "sniff"]
+__all__ = ["read", "read_ranks", "sniff"]

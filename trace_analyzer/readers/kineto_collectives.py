@@ -16,6 +16,7 @@ import numpy as np
 
 from trace_analyzer.model import ProcessGroup
 from trace_analyzer.names import NameTable
+from trace_analyzer.rank_facts import UNKNOWN_SIZE
 from trace_analyzer.readers.kineto_events import Details
 from trace_analyzer.schema import NA_INT8, NA_INT32, NA_INT64
 from trace_analyzer.tables import Collectives
@@ -93,6 +94,8 @@ class CollectiveRow(NamedTuple):
     source_rank: int
     destination_rank: int
     is_async: int
+    message_bytes: int | None = None  # as stated, NA where that is unknown; None: to be computed
+    calls: int = 1
 
 
 @lru_cache(maxsize=1024)
@@ -202,7 +205,7 @@ def _table(rows: list[CollectiveRow], groups: list[int], names: NameTable) -> Co
         source_rank=_int32([_narrow(row.source_rank) for row in rows]),
         destination_rank=_int32([_narrow(row.destination_rank) for row in rows]),
         is_async=np.array([row.is_async for row in rows], dtype=np.int8),
-        calls=np.ones(len(rows), dtype=np.int32),
+        calls=_int32([row.calls for row in rows]),
     )
 
 
@@ -225,10 +228,21 @@ def _call(given: Details) -> CollectiveRow | None:
         source_rank=_not_negative(given.source_rank),
         destination_rank=_not_negative(given.destination_rank),
         is_async=_flag(given.is_async),
+        message_bytes=_stated_bytes(given.message_bytes),
+        calls=given.calls if 0 < given.calls <= np.iinfo(np.int32).max else 1,
     )
 
 
+def _stated_bytes(stated: int | str | None) -> int | None:
+    """Return a size as our own export states it."""
+    if isinstance(stated, int):
+        return _not_negative(stated)
+    return NA_INT64 if stated == UNKNOWN_SIZE else None
+
+
 def _message_bytes(row: CollectiveRow) -> int:
+    if row.message_bytes is not None:
+        return row.message_bytes
     size = _TYPE_BYTES.get(row.dtype)
     if size is None or row.operation == "barrier":
         return NA_INT64

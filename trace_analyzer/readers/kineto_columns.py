@@ -193,6 +193,7 @@ class EventColumns:
         self.thread_names: dict[tuple[Any, Any], str] = {}
         self.left_out: Counter[str] = Counter()
         self.memory_events = 0
+        self.kept = 0  # events that a table has a row for
         self._routes = _Routes()
 
     def add(self, events: list[Event], text: bytes) -> None:
@@ -218,6 +219,7 @@ class EventColumns:
         syncs, _ = routes.take(Role.SYNC, {})
         if syncs:
             self._add_syncs(events, text)
+        self.kept += len(host) + len(calls) + len(operations) + len(syncs)
         left_out, _ = routes.take(Role.LEFT_OUT, {})
         self._leave_out(left_out)
         self._skip(skipped)

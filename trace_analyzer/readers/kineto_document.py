@@ -44,13 +44,15 @@ def read_document(
     blocks: Iterator[bytes],
     emit: Callable[[list[Event], bytes], None],
     anomalies: Anomalies,
+    document: Document | None = None,
 ) -> Document:
     """Read a whole file: hand its events to `emit`, in batches, and return the rest.
 
-    `emit` gets a batch of events and the JSON list that they were decoded from. Raises
+    `emit` gets a batch of events and the JSON list that they were decoded from. `document`, where
+    given, is what is filled and returned, so that `emit` can look at the header before it. Raises
     `NoTraceError` where the text is neither a JSON object nor a list.
     """
-    return _DocumentReader(Text(blocks), emit, anomalies).read()
+    return _DocumentReader(Text(blocks), emit, anomalies, document or Document()).read()
 
 
 class _DocumentReader:
@@ -59,11 +61,12 @@ class _DocumentReader:
         text: Text,
         emit: Callable[[list[Event], bytes], None],
         anomalies: Anomalies,
+        document: Document,
     ) -> None:
         self._text = text
         self._emit = emit
         self._anomalies = anomalies
-        self._document = Document()
+        self._document = document
 
     def read(self) -> Document:
         self._text.skip_mark()

@@ -15,6 +15,13 @@ from typing import Final, Union
 import msgspec
 from msgspec import Raw, Struct
 
+from trace_analyzer.rank_facts import (
+    ANALYSIS_CATEGORY,
+    CALLS_ARGUMENT,
+    MESSAGE_BYTES_ARGUMENT,
+    OS_CATEGORY,
+    OTHER_CATEGORY,
+)
 from trace_analyzer.schema import NA_INT64
 from trace_analyzer.tables import HostCategory, OperationKind
 
@@ -77,6 +84,9 @@ class Details(Struct, frozen=True, gc=False):
     wait_on_record: int = msgspec.field(default=NA_INT64, name="wait_on_cuda_event_record_corr_id")
     wait_on_event: int = msgspec.field(default=NA_INT64, name="wait_on_cuda_event_id")
     event_id: int = NA_INT64
+    # What our own export adds; None where the size is to be computed from elements and type.
+    message_bytes: int | str | None = msgspec.field(default=None, name=MESSAGE_BYTES_ARGUMENT)
+    calls: int = msgspec.field(default=1, name=CALLS_ARGUMENT)
 
 
 class Complete(Struct, gc=False, tag_field="ph", tag="X"):
@@ -221,6 +231,8 @@ HOST_KINDS: Final[dict[str, HostCategory]] = {
     "PythonFunction": HostCategory.PYTHON,
     "overhead": HostCategory.OVERHEAD,
     "Overhead": HostCategory.OVERHEAD,
+    OS_CATEGORY: HostCategory.OS,
+    OTHER_CATEGORY: HostCategory.OTHER,
 }
 SYNC_CATEGORIES: Final = frozenset({"cuda_sync", "cuda_event"})
 _LEFT_OUT_CATEGORIES = frozenset(
@@ -232,6 +244,7 @@ _LEFT_OUT_CATEGORIES = frozenset(
         "cuda_profiler_range",
         "collective_comm",
         "gpu_pm_counter",
+        ANALYSIS_CATEGORY,
     }
 )
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from trace_analyzer.model import Capture, Device, ProcessGroup
+from trace_analyzer.rank_facts import RankFacts
 from trace_analyzer.readers.kineto_anomalies import Anomalies
 from trace_analyzer.readers.kineto_collectives import group_description
 from trace_analyzer.readers.kineto_json import DECODE_ERRORS
@@ -70,6 +71,19 @@ def parse(raw: Mapping[str, bytes], anomalies: Anomalies) -> Header:
         record_shapes=_flag(values.get("record_shapes")),
         with_stack=_flag(values.get("with_stack")),
         profile_memory=_flag(values.get("profile_memory")),
+    )
+
+
+def exported(header: Header, facts: RankFacts) -> Header:
+    """Return what an exported trace says of one of its ranks; the clock is that of all."""
+    return Header(
+        rank=facts.rank,
+        world_size=facts.world_size,
+        host=facts.host,
+        clock_base_ns=header.clock_base_ns,
+        devices=facts.devices,
+        groups=facts.groups,
+        versions=dict(facts.versions),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from trace_analyzer.calls import call_kinds, strip_version
+from trace_analyzer.rank_facts import ThreadFacts
 from trace_analyzer.readers.kineto_anomalies import Anomalies, Anomaly
 from trace_analyzer.readers.kineto_columns import CallColumns, HostColumns
 from trace_analyzer.readers.kineto_events import Complete, Details
@@ -101,6 +102,18 @@ def _categories(recorded: Int8Array, name: Int32Array, texts: Sequence[str]) -> 
     )
     is_annotation = (recorded == HostCategory.OPERATOR) & annotation[name]
     return np.where(is_annotation, HostCategory.ANNOTATION, recorded).astype(np.int8)
+
+
+def recorded_threads(
+    keys: Sequence[tuple[Any, Any]], facts: Sequence[ThreadFacts]
+) -> tuple[list[tuple[Any, Any]], dict[tuple[Any, Any], str]]:
+    """Return the threads behind the tracks of an exported file, and their names.
+
+    A track that the facts do not mention stands for itself.
+    """
+    thread_of = {(item.pid, item.tid): (item.process, item.thread) for item in facts}
+    names = {(item.process, item.thread): item.name for item in facts if item.name is not None}
+    return [thread_of.get(key, key) for key in keys], names
 
 
 class HostThreads:

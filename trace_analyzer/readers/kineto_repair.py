@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
+from trace_analyzer.rank_facts import UNKNOWN_SIZE
 from trace_analyzer.readers.kineto_anomalies import Anomalies, Anomaly
 from trace_analyzer.readers.kineto_events import (
     LEFT_OUT_PHASES,
@@ -248,6 +249,10 @@ def _flag(value: object) -> bool | int | str | None:
     return value if isinstance(value, bool | int | str) else None
 
 
+def _size(value: object) -> int | str | None:
+    return UNKNOWN_SIZE if value == UNKNOWN_SIZE else whole(value)
+
+
 def _fields(struct: type[Struct]) -> _Fields:
     special: dict[str, Callable[[Any], Any]] = {
         "stream": stream_number,
@@ -261,6 +266,7 @@ def _fields(struct: type[Struct]) -> _Fields:
         "group_ranks": _ranks,
         "is_async": _flag,
         "sync_kind": _text,
+        "message_bytes": _size,
     }
     return {
         field.encode_name: (field.name, special.get(field.name, whole))

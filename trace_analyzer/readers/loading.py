@@ -185,7 +185,7 @@ def _read(kind: SourceKind, path: Path, name: str) -> _Outcome:
             return _Outcome(ranks=tuple(nsys.read(path, display=name)))
         from trace_analyzer.readers import kineto
 
-        return _Outcome(ranks=(kineto.read(path, display=name),))
+        return _Outcome(ranks=kineto.read_ranks(path, display=name))
     except UnreadableInputError as error:
         return _Outcome(problem=error.problem, hint=error.hint)
     except OSError as error:

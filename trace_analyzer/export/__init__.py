@@ -1,0 +1,1 @@
+"""A run handed over to other tools: Perfetto's UI, SQLite, Parquet."""

@@ -1,0 +1,292 @@
+"""The events of one rank as they were recorded, as lines of a Chrome trace.
+
+They carry the arguments that torch's profiler writes, so that our own reader gets back the tables
+that they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trace_analyzer.export.arguments import collective_words, config_words, sync_words
+from trace_analyzer.export.lanes import Lanes, divide
+from trace_analyzer.export.text_rows import (
+    Arrows,
+    Block,
+    Numbers,
+    Slices,
+    Words,
+    alike,
+    heads,
+    quoted,
+)
+from trace_analyzer.export.tracks import Tracks, place
+from trace_analyzer.model import Rank
+from trace_analyzer.rank_facts import OS_CATEGORY, OTHER_CATEGORY, ThreadFacts
+from trace_analyzer.schema import (
+    NA_INT32,
+    NA_INT64,
+    AnyArray,
+    BoolArray,
+    Int64Array,
+    is_na,
+    widened,
+)
+from trace_analyzer.tables import HostCategory, OperationKind, SyncKind, WorkClass
+
+_OPERATION_CATEGORIES = {
+    OperationKind.KERNEL: "kernel",
+    OperationKind.MEMCPY: "gpu_memcpy",
+    OperationKind.MEMSET: "gpu_memset",
+}
+_HOST_CATEGORIES = {
+    HostCategory.OPERATOR: "cpu_op",
+    HostCategory.ANNOTATION: "user_annotation",
+    HostCategory.PYTHON: "python_function",
+    HostCategory.OVERHEAD: "overhead",
+    HostCategory.OS: OS_CATEGORY,
+    HostCategory.OTHER: OTHER_CATEGORY,
+}
+_SYNC_NAMES = [""] * (max(SyncKind) + 1)  # by SyncKind, in CUPTI's words
+_SYNC_NAMES[SyncKind.EVENT_SYNC] = "Event Sync"
+_SYNC_NAMES[SyncKind.STREAM_WAIT_EVENT] = "Stream Wait Event"
+_SYNC_NAMES[SyncKind.STREAM_SYNC] = "Stream Sync"
+_SYNC_NAMES[SyncKind.CONTEXT_SYNC] = "Context Sync"
+_SYNC_NAMES[SyncKind.EVENT_RECORD] = "Event Record"
+_ARROW = "ac2g"  # torch's name for arrows from calls to what they launched
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedTracks:
+    """Where the events of one rank are drawn; places are texts, lanes hold positions in them."""
+
+    threads: list[ThreadFacts] = field(default_factory=list)
+    operation_places: list[str] = field(default_factory=list)
+    operations: Lanes
+    host_places: list[str] = field(default_factory=list)
+    host: Lanes  # rows of events, then those of calls
+    sync_places: list[str] = field(default_factory=list)
+    syncs: Lanes
+
+
+def lay_out(rank: Rank, tracks: Tracks) -> RecordedTracks:
+    """Give every event of a rank a track: a stream, a thread, a device's synchronisation."""
+    operations, events, calls, syncs = rank.operations, rank.events, rank.calls, rank.syncs
+    streams, of_stream = _streams(rank)
+    laid = RecordedTracks(
+        operations=divide(of_stream, operations.start_ns, operations.end_ns),
+        host=divide(
+            np.concatenate([events.thread, calls.thread]),
+            np.concatenate([events.start_ns, calls.start_ns]),
+            np.concatenate([events.end_ns, calls.end_ns]),
+        ),
+        syncs=divide(widened(syncs.device), syncs.start_ns, syncs.end_ns),
+    )
+    _lay_out_devices(laid, rank, streams, tracks)
+    _lay_out_threads(laid, rank, tracks)
+    return laid
+
+
+def _streams(rank: Rank) -> tuple[list[tuple[int, int]], Int64Array]:
+    """Return the (device, stream) pairs of a rank, and the position of every operation's."""
+    devices, device = np.unique(widened(rank.operations.device), return_inverse=True)
+    streams, stream = np.unique(rank.operations.stream, return_inverse=True)
+    pairs = device.reshape(-1) * max(len(streams), 1) + stream.reshape(-1)
+    used, position = np.unique(pairs, return_inverse=True)
+    found = [
+        (int(devices[pair // len(streams)]), int(streams[pair % len(streams)]))
+        for pair in used.tolist()
+    ]
+    return found, position.reshape(-1).astype(np.int64)
+
+
+def _lay_out_devices(
+    laid: RecordedTracks, rank: Rank, streams: list[tuple[int, int]], tracks: Tracks
+) -> None:
+    models = {item.ordinal: item.name for item in rank.devices}
+    pids: dict[int, int] = {}
+
+    def pid_of(device: int) -> int:
+        if device not in pids:
+            label = "GPU" if device == NA_INT64 else f"GPU {device}"
+            model = models.get(device, "")
+            pids[device] = tracks.process(
+                f"rank {rank.rank}: {label}" + (f" ({model})" if model else "")
+            )
+        return pids[device]
+
+    for key, lane in laid.operations.keys:
+        device, stream = streams[key]
+        pid = pid_of(device)
+        if stream == NA_INT64:
+            # A thread id that is a number would be read as the stream.
+            label = _laned(f"rank {rank.rank}, no stream", lane)
+            laid.operation_places.append(f'"pid":{pid},"tid":{quoted(label)}')
+        else:
+            laid.operation_places.append(tracks.place(pid, _laned(f"stream {stream}", lane)))
+    for device, lane in laid.syncs.keys:
+        pid = pid_of(device)
+        laid.sync_places.append(tracks.place(pid, _laned("synchronisation", lane)))
+
+
+def _lay_out_threads(laid: RecordedTracks, rank: Rank, tracks: Tracks) -> None:
+    pids: dict[int, int] = {}
+    for row, lane in laid.host.keys:
+        process, thread = _known(rank.threads.process, row), _known(rank.threads.thread, row)
+        position = _known(rank.threads.name, row)
+        name = None if position is None else rank.names[position]
+        key = NA_INT64 if process is None else process
+        if key not in pids:
+            where = "" if process is None else f", pid {process}"
+            pids[key] = tracks.process(f"rank {rank.rank}: host{where}")
+        label = name or ("thread" if thread is None else f"thread {thread}")
+        tid = tracks.thread(pids[key], _laned(label, lane))
+        laid.host_places.append(place(pids[key], tid))
+        laid.threads.append(
+            ThreadFacts(pid=pids[key], tid=tid, process=process, thread=thread, name=name)
+        )
+
+
+def _laned(label: str, lane: int) -> str:
+    return label if lane == 0 else f"{label} ({lane + 1})"
+
+
+def _known(column: AnyArray, row: int) -> int | None:
+    return None if bool(is_na(column[row : row + 1])[0]) else int(column[row])
+
+
+def blocks(rank: Rank, laid: RecordedTracks, shift_ns: int, first_arrow: int) -> Iterator[Block]:
+    """Yield all events of a rank, moved by `shift_ns`; arrows are numbered from `first_arrow`.
+
+    Of slices that start together the longer one comes first, as viewers want it.
+    """
+    yield _host_block(rank, laid, shift_ns)
+    yield _operation_block(rank, laid, shift_ns)
+    yield _sync_block(rank, laid, shift_ns)
+    yield from _arrow_blocks(rank, laid, shift_ns, first_arrow)
+
+
+def _host_block(rank: Rank, laid: RecordedTracks, shift_ns: int) -> Block:
+    """Events and calls together, because they are nested in one another."""
+    events, calls = rank.events, rank.calls
+    start = np.concatenate([events.start_ns, calls.start_ns])
+    end = np.concatenate([events.end_ns, calls.end_ns])
+    order = _outer_first(start, end)
+    no_calls = np.full(len(calls), NA_INT64, dtype=np.int64)
+    no_events = np.full(len(events), NA_INT64, dtype=np.int64)
+    category = np.concatenate([events.category, np.full(len(calls), len(_HOST_CATEGORIES))])
+    name = np.concatenate([events.name, calls.name])
+    external_id = np.concatenate([events.external_id, calls.external_id])
+    collective = np.concatenate([events.collective, no_calls.astype(np.int32)])
+    collective[len(events) :] = NA_INT32
+    return Slices(
+        heads(
+            "X",
+            Words([*_HOST_CATEGORIES.values(), "cuda_runtime"], category[order]),
+            Words(rank.names, name[order]),
+            Words(laid.host_places, laid.host.track[order]),
+        ),
+        start[order] + shift_ns,
+        end[order] + shift_ns,
+        (
+            Numbers("External id", external_id[order]),
+            Numbers("correlation", np.concatenate([no_events, calls.correlation])[order]),
+            Numbers("Sequence number", np.concatenate([events.sequence, no_calls])[order]),
+            collective_words(rank, collective[order]),
+        ),
+    )
+
+
+def _outer_first(start_ns: Int64Array, end_ns: Int64Array) -> Int64Array:
+    return np.lexsort((-end_ns, start_ns)).astype(np.int64)
+
+
+def _operation_block(rank: Rank, laid: RecordedTracks, shift_ns: int) -> Block:
+    order = _outer_first(rank.operations.start_ns, rank.operations.end_ns)
+    correlation = _joined_again(rank)[order]
+    operations = rank.operations.take(order)
+    return Slices(
+        heads(
+            "X",
+            Words(list(_OPERATION_CATEGORIES.values()), operations.kind),
+            Words(rank.names, operations.name),
+            Words(laid.operation_places, laid.operations.track[order]),
+        ),
+        operations.start_ns + shift_ns,
+        operations.end_ns + shift_ns,
+        (
+            Words([f'"work":"{item.name.lower()}"' for item in WorkClass], operations.work),
+            Numbers("External id", operations.external_id),
+            Numbers("device", widened(operations.device)),
+            Numbers("context", widened(operations.context)),
+            Numbers("stream", operations.stream),
+            Numbers("correlation", correlation),
+            Numbers("graph node id", operations.graph_node),
+            Numbers("bytes", operations.bytes),
+            config_words(rank, operations.launch_config),
+            collective_words(rank, operations.collective),
+        ),
+    )
+
+
+def _joined_again(rank: Rank) -> Int64Array:
+    """Return correlations, without those that would join an operation to a call that is not its own."""
+    operations = rank.operations
+    foreign: BoolArray = is_na(operations.launch) & np.isin(
+        operations.correlation, rank.calls.correlation
+    )
+    return np.where(foreign, NA_INT64, operations.correlation)
+
+
+def _sync_block(rank: Rank, laid: RecordedTracks, shift_ns: int) -> Block:
+    order = _outer_first(rank.syncs.start_ns, rank.syncs.end_ns)
+    syncs = rank.syncs.take(order)
+    is_record = syncs.kind == SyncKind.EVENT_RECORD
+    nothing = np.full(len(syncs), NA_INT64, dtype=np.int64)
+    return Slices(
+        heads(
+            "X",
+            Words(["cuda_sync", "cuda_event"], is_record.astype(np.int8)),
+            Words(_SYNC_NAMES, syncs.kind),
+            Words(laid.sync_places, laid.syncs.track[order]),
+        ),
+        syncs.start_ns + shift_ns,
+        syncs.end_ns + shift_ns,
+        (
+            sync_words(_SYNC_NAMES, syncs.kind),
+            Numbers("device", widened(syncs.device)),
+            Numbers("stream", syncs.stream),
+            Numbers("correlation", syncs.correlation),
+            Numbers("event_id", np.where(is_record, syncs.event, nothing)),
+            Numbers("wait_on_cuda_event_id", np.where(is_record, nothing, syncs.event)),
+            Numbers("wait_on_cuda_event_record_corr_id", syncs.record_correlation),
+            Numbers("wait_on_stream", syncs.source_stream),
+        ),
+    )
+
+
+def _arrow_blocks(
+    rank: Rank, laid: RecordedTracks, shift_ns: int, first_arrow: int
+) -> Iterator[Block]:
+    """Arrows from every call to what it launched: one beginning, as many ends as operations."""
+    operations, calls = rank.operations, rank.calls
+    rows = np.flatnonzero(~is_na(operations.launch))
+    launch = operations.launch[rows].astype(np.int64)
+    used = np.unique(launch)
+    of_calls = Words(laid.host_places, laid.host.track[len(rank.events) :][used])
+    of_operations = Words(laid.operation_places, laid.operations.track[rows])
+    yield Arrows(
+        "s",
+        heads("s", alike(_ARROW, len(used)), alike(_ARROW, len(used)), of_calls),
+        used + first_arrow,
+        calls.start_ns[used] + shift_ns,
+    )
+    yield Arrows(
+        "f",
+        heads("f", alike(_ARROW, len(rows)), alike(_ARROW, len(rows)), of_operations),
+        launch + first_arrow,
+        operations.start_ns[rows] + shift_ns,
+    )
