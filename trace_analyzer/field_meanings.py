@@ -285,7 +285,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "channels": "channels that go this way",
     },
     "WhatIf": {
-        "name": "the change",
+        "name": "the change, as --what-if takes it",
+        "meaning": "what it changes",
         "ms": "length of the step with it",
         "interval_ms": _INTERVAL,
     },

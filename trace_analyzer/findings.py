@@ -353,7 +353,10 @@ class TransportDoc(_Doc, frozen=True, kw_only=True):
 
 
 class WhatIf(_Doc, frozen=True, kw_only=True):
+    """The step after a named change; `ms` is T, not what it gains."""
+
     name: str
+    meaning: str = ""
     ms: ReplayMs
     interval_ms: list[ReplayMs] | None = None
 

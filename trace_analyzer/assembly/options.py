@@ -15,6 +15,7 @@ class Options:
     steps: tuple[int, int] | None = None
     ranks: tuple[int, ...] | None = None
     redact: bool = False
+    what_if: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 

@@ -87,7 +87,7 @@ def build_report(
         groups=group_docs(results),
         links=link_docs(results),
         transports=transport_docs(results),
-        replay=replay_doc(replayed, diagnosis.joint),
+        replay=replay_doc(replayed, diagnosis.joint, options.what_if),
         answers=answer_docs(results),
         kernels=kernel_docs(results),
         environment=environment_doc(run),

@@ -43,6 +43,12 @@ _SEVERITIES = ("low", "medium", "high")
 )
 @click.option("--ranks", type=Ranks(), metavar="LIST", help="Read these ranks only, as in 0,2-5.")
 @click.option(
+    "--what-if",
+    metavar="SPEC",
+    multiple=True,
+    help="Replay the step with a change, as in bandwidth=2 or launch=0; may be repeated.",
+)
+@click.option(
     "--fail-on",
     type=click.Choice([*_SEVERITIES, "never"]),
     default="never",
@@ -71,6 +77,7 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
     step_range: str | None,
     steps: tuple[int, int] | None,
     ranks: tuple[int, ...] | None,
+    what_if: tuple[str, ...],
     fail_on: str,
     max_html_mb: float | None,
     redact: bool,
@@ -99,6 +106,7 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
         steps=steps,
         ranks=ranks,
         redact=redact,
+        what_if=what_if,
     )
     report = report_run(recorded, options, outputs, quiet=quiet, max_html_mb=max_html_mb)
     if not any(output.to_stdout for output in outputs):

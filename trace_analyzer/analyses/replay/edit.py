@@ -201,10 +201,16 @@ class Edit:
         alpha = self.column("alpha")
         alpha[[MATRIX, OTHER]] = np.maximum(alpha[[MATRIX, OTHER]], [matrix, other])
 
-    def no_dependencies(self, operations: AnyArray) -> None:
-        """Let operations (positions in the program) start without waiting for other streams."""
+    def no_dependencies(self, operations: AnyArray, on_class: int | None = None) -> None:
+        """Let operations (positions in the program) start without waiting for other streams.
+
+        With `on_class`, only what they wait for of that class of operations.
+        """
         owner = np.repeat(np.arange(self.base.operations), np.diff(self.base.dep_first))
-        self._dropped_deps |= np.isin(owner, operations)
+        chosen = np.isin(owner, operations)
+        if on_class is not None:
+            chosen &= self.base.op_class[self.base.dep_operation] == on_class
+        self._dropped_deps |= chosen
 
     # Making it ------------------------------------------------------------------------------
 
