@@ -11,13 +11,17 @@ from trace_analyzer.rules.rule import Rule
 # Modules of this package, one a rule; each holds `RULE`.
 MODULES = (
     "no_tensor_cores",
+    "cast_or_layout_copies",
     "allocator_churn",
     "dataloader_stall",
     "pageable_copy",
     "per_step_sync",
     "unfinished_collective",
+    "host_pause",
     "late_rank_host",
     "few_channels",
+    "slow_transport",
+    "forced_protocol",
 )
 
 
