@@ -35,6 +35,7 @@ class Summary:
     files: tuple[BundleFile, ...]
     complete_ranks: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
+    world_size: int | None = None
     unprofiled_ms: dict[int, float] = field(default_factory=dict)  # median a rank
     notes: list[str] = field(default_factory=list)
 
@@ -83,21 +84,29 @@ def write(
     _summarize(timed, summary)
     summary.notes += environment.differences(environments)
     sizes = {steps.world_size for row in timed.values() for steps in row if steps.world_size}
+    summary.world_size = world_size or max(sizes, default=None)
     versions = {"trace-analyzer": __version__, **_versions(environments), **(extra_versions or {})}
     write_manifest(
         folder,
         Manifest(
             job_name=job_name or _job_name(command, folder),
-            job_id=os.environ.get("SLURM_JOB_ID") or uuid.uuid4().hex,
+            job_id=_job_id(timed),
             started=started,
             files=files,
-            world_size=world_size or max(sizes, default=None),
+            world_size=summary.world_size,
             command=shlex.join(shown_command(command)),
             commit=_commit(),
             tool_versions=versions,
         ),
     )
     return summary
+
+
+def _job_id(timed: Mapping[int, Sequence[TimedSteps]]) -> str:
+    """Return what the ranks agreed on: bundles of a job's other nodes then have the same."""
+    groups = {steps.group for files in timed.values() for steps in files if steps.group}
+    # A timing run has a group of its own: every node takes the same one of the two.
+    return min(groups, default="") or os.environ.get("SLURM_JOB_ID") or uuid.uuid4().hex
 
 
 def _summarize(timed: Mapping[int, Sequence[TimedSteps]], summary: Summary) -> None:

@@ -11,6 +11,7 @@ import itertools
 import os
 import sys
 import traceback
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -68,6 +69,8 @@ class Recorder:
         self._phase = ""
         self._capturing = False
         self._before_ms: list[float] = []
+        self._has_met = False
+        self._group = ""  # what all ranks of this recording call it, until it is written
         self._begun = False
         self._ended_part: str | None = None
         self._pid = os.getpid()
@@ -172,6 +175,9 @@ class Recorder:
         following = itertools.takewhile(lambda item: item.entry is Entry.FOLLOW, self._segments)
         self._timer.prepare(segment.steps + sum(item.steps for item in following))
         self._begin_step(segment)
+        if self._group:  # once, behind the header
+            self._timer.write({"kind": "group", "id": self._group})
+            self._group = ""
 
     def _begin_step(self, segment: Segment) -> None:
         self._timer.begin_step(segment.phase, ended=self._ended_part)
@@ -219,7 +225,11 @@ class Recorder:
 
     def _meet(self) -> None:
         known = self._rendezvous.problem
-        self._rendezvous.meet()
+        if not self._has_met:
+            self._rendezvous.offer("group", uuid.uuid4().hex)
+        if self._rendezvous.meet() and not self._has_met:
+            self._has_met = True
+            self._group = self._rendezvous.take("group")
         if self._rendezvous.problem and not known:
             self._note_all([self._rendezvous.problem])
 

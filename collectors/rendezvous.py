@@ -29,6 +29,27 @@ class Rendezvous:
         self._name = name
         self._meetings = 0
 
+    def offer(self, key: str, text: str) -> None:
+        """Let rank 0 leave a text for the others, who may take it after the next meeting."""
+        store = self._store()
+        if store is None or distributed.get_rank() != 0:
+            return
+        try:
+            store.set(f"{self._name}/{key}", text)
+        except RuntimeError as error:
+            self.problem = f"the ranks' store does not answer: {str(error).splitlines()[0]}"
+
+    def take(self, key: str) -> str:
+        """Return what rank 0 offered before a meeting to which all came; "" where alone."""
+        store = self._store()
+        if store is None:
+            return ""
+        try:
+            return bytes(store.get(f"{self._name}/{key}")).decode()
+        except RuntimeError as error:
+            self.problem = f"the ranks' store does not answer: {str(error).splitlines()[0]}"
+            return ""
+
     def meet(self, *, timeout_s: float = TIMEOUT_SECONDS) -> bool:
         """Wait for the device and then for all ranks; return whether all came."""
         if torch.cuda.is_available() and torch.cuda.is_initialized():

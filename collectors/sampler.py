@@ -168,7 +168,8 @@ def _tables(folder: Path, count: int) -> Iterator[list[tuple[csv.DictWriter[str]
         tables: list[tuple[csv.DictWriter[str], TextIO]] = []
         for index in range(count):
             path = folder / f"gpu{index}.csv"
-            stream = stack.enter_context(path.open("w", encoding="ascii", newline=""))
+            # Not over another node's samples, where several record into one shared folder.
+            stream = stack.enter_context(path.open("x", encoding="ascii", newline=""))
             writer = csv.DictWriter(stream, list(COLUMNS))
             writer.writeheader()
             tables.append((writer, stream))

@@ -199,9 +199,14 @@ class StepTimer:
 
     def note(self, message: str) -> None:
         """Add a remark to the file."""
+        self.write({"kind": "note", "message": message})
         if self._lines is not None:
-            self._lines.write({"kind": "note", "message": message})
             self._lines.flush()
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Add a line of the schema to the file."""
+        if self._lines is not None:
+            self._lines.write(record)
 
     def close(
         self, *, patience_s: float | None = None, end: Mapping[str, Any] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.traces import ROOT
 from trace_analyzer.bundle import Role, read_manifest
 from trace_analyzer.cli import cli
 from trace_analyzer.collectors import bootstrap
+from trace_analyzer.collectors.local_ranks import free_port, rank_environment
 from trace_analyzer.errors import UnreadableInputError
 from trace_analyzer.readers.discovery import open_run
 
@@ -95,6 +97,40 @@ def test_two_ranks_of_an_unmodified_script(
         for path in sorted(bundle.glob("steps_rank*.jsonl"))
     ]
     assert abs(begins[0] - begins[1]) < 2e9
+
+
+@pytest.mark.torch
+def test_two_nodes_leave_a_bundle_each_that_are_one_run(needs_torch: None, tmp_path: Path) -> None:
+    port = free_port()
+    processes = []
+    for rank in (0, 1):
+        environment = rank_environment(rank, 2, port)
+        environment |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        command = [sys.executable, "-m", "trace_analyzer", "collect", "torch", *COUNTS]
+        command += ["-o", str(tmp_path / f"node{rank}"), "--no-calibration", "--"]
+        processes.append(
+            subprocess.Popen(
+                [*command, sys.executable, SCRIPT],
+                cwd=ROOT,
+                env=environment,
+                stderr=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                text=True,
+            )
+        )
+    for process in processes:
+        _, printed = process.communicate(timeout=120)
+        assert process.returncode == 0
+        assert "the run has 2 ranks: put the bundles of all its nodes into one folder" in printed
+    manifests = [read_manifest(tmp_path / f"node{rank}") for rank in (0, 1)]
+    assert manifests[0].job_id == manifests[1].job_id
+    run = open_run(str(tmp_path))
+    assert [(rank.rank, rank.path) for rank in run.ranks] == [
+        (0, "node0/rank0.pt.trace.json.gz"),
+        (1, "node1/rank1.pt.trace.json.gz"),
+    ]
+    assert run.world_size == 2
+    assert [len(item.step_ms) for item in run.unprofiled] == [8, 8]
 
 
 @pytest.mark.torch
@@ -286,6 +322,20 @@ def test_a_recording_is_not_replaced_unless_forced(tmp_path: Path) -> None:
     assert (tmp_path / "steps_rank0.jsonl").read_text() == "recorded\n"
     assert collect("torch", "-o", tmp_path, "--force", "--", "true") == 0
     assert not (tmp_path / "steps_rank0.jsonl").exists()
+
+
+def test_two_recordings_do_not_share_a_folder(tmp_path: Path) -> None:
+    lock = tmp_path / ".collecting"
+    for owner in (f"{platform.node()} {os.getpid()}", "elsewhere 1", ""):
+        lock.write_text(owner)
+        with pytest.raises(Exception, match="records into it; give each node a folder of its own"):
+            collect("torch", "-o", tmp_path, "--force", "--", "true")
+        assert lock.read_text() == owner
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    lock.write_text(f"{platform.node()} {dead.pid}")
+    assert collect("torch", "-o", tmp_path, "--", "true") == 0
+    assert not lock.exists()
 
 
 def test_death_by_signal_is_told_as_the_shell_tells_it(tmp_path: Path) -> None:

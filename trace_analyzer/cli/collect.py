@@ -36,7 +36,7 @@ def _counts(function: Callable[..., Any]) -> Callable[..., Any]:
             default="bundle",
             show_default=True,
             type=click.Path(file_okay=False, path_type=Path),
-            help="Folder of the bundle.",
+            help="Folder of the bundle; on several nodes, one for each (bundle/$(hostname)).",
         ),
         click.option("--force", is_flag=True, help="Replace a recording in that folder."),
         click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -105,26 +106,61 @@ def open_bundle(
             bundle.options(Mode.TORCH)
         except ValueError as error:
             raise InputError(str(error)) from error
-        _prepare(bundle.folder, force=given["force"])
-        found = host.gather()
-        bundle.sees_gpu = bool(found.get("gpus"))
-        facts.write_text(json.dumps(found), encoding="utf-8")
-        started = finish.now()
-        try:
-            yield bundle
-        finally:
+        bundle.folder.mkdir(parents=True, exist_ok=True)
+        with _locked(bundle.folder):
+            _prepare(bundle.folder, force=given["force"])
+            found = host.gather()
+            bundle.sees_gpu = bool(found.get("gpus"))
+            facts.write_text(json.dumps(found), encoding="utf-8")
+            started = finish.now()
             try:
-                summary = finish.write(
-                    bundle.folder, started=started, command=command, extra_versions=versions
-                )
-            except OSError as error:
-                click.echo(
-                    f"{bundle.folder}: no manifest: {error.strerror}; the files are kept and can "
-                    "be analyzed without it",
-                    err=True,
-                )
-            else:
-                _say(bundle, summary)
+                yield bundle
+            finally:
+                _finish(bundle, started, versions)
+
+
+def _finish(bundle: Bundle, started: str, versions: Mapping[str, str] | None) -> None:
+    from trace_analyzer.collectors import finish
+
+    try:
+        summary = finish.write(
+            bundle.folder, started=started, command=bundle.command, extra_versions=versions
+        )
+    except OSError as error:
+        click.echo(
+            f"{bundle.folder}: no manifest: {error.strerror}; the files are kept and can be "
+            "analyzed without it",
+            err=True,
+        )
+    else:
+        _say(bundle, summary)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Take the folder for this process: two recordings in one would mix, also from two nodes."""
+    lock = folder / ".collecting"
+    own = f"{platform.node()} {os.getpid()}"
+    for _ in range(2):
+        try:
+            with lock.open("x", encoding="utf-8") as stream:
+                stream.write(own)
+        except FileExistsError:
+            host, _, pid = lock.read_text(encoding="utf-8").partition(" ")
+            if host != platform.node() or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+                raise InputError(
+                    f"{folder}: process {pid or '?'} on {host or '?'} records into it; give each "
+                    f"node a folder of its own (-o bundle/$(hostname)), or remove {lock} where "
+                    "that process has ended"
+                ) from None
+            lock.unlink(missing_ok=True)  # it was killed
+        else:
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+    raise InputError(f"{folder}: other processes record into it; give each a folder of its own")
 
 
 def _prepare(folder: Path, *, force: bool) -> None:
@@ -136,7 +172,6 @@ def _prepare(folder: Path, *, force: bool) -> None:
                 f"{folder}: holds a recording already; choose another folder with -o, or --force"
             )
         contents.remove_recording(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass  # raises where the folder cannot be written
     free = shutil.disk_usage(folder).free
@@ -161,6 +196,12 @@ def _say(bundle: Bundle, summary: Summary) -> None:
     if bundle.code:
         line += f"; the command ended with exit code {bundle.code}"
     click.echo(line, err=True)
-    if traces:
+    if summary.world_size and 0 < ranks < summary.world_size:
+        click.echo(
+            f"the run has {summary.world_size} ranks: put the bundles of all its nodes into one "
+            "folder, and analyze that",
+            err=True,
+        )
+    elif traces:
         click.echo(f"next: trace-analyzer analyze {bundle.folder} --html report.html", err=True)
     sys.stderr.flush()

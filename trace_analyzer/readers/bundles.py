@@ -12,6 +12,7 @@ from trace_analyzer.model import DataWarning, Severity, SourceKind
 from trace_analyzer.readers.content import Content
 from trace_analyzer.readers.entries import Entry, Opened
 from trace_analyzer.readers.grouping import TraceFile, processes_of
+from trace_analyzer.readers.node_bundles import merge_nodes
 from trace_analyzer.readers.run_files import Damaged, RunFiles, sidecar_file, trace_file
 from trace_analyzer.readers.sidecars import SidecarFile
 
@@ -57,7 +58,7 @@ def bundled_runs(opened: Opened) -> tuple[list[RunFiles], list[Entry], list[Data
         for folder, entries in inside.items()
         if entries
     ]
-    return runs, rest, warnings
+    return merge_nodes(runs), rest, warnings
 
 
 def _unusable(entry: Entry, error: UnreadableInputError) -> DataWarning:

@@ -40,6 +40,7 @@ class RunFiles:
     damaged: tuple[Damaged, ...] = ()
     manifest: Manifest | None = None
     manifest_entry: Entry | None = None
+    more_manifests: tuple[Entry, ...] = ()  # of the job's other nodes
     warnings: tuple[DataWarning, ...] = ()
 
     @property
