@@ -38,7 +38,7 @@ class RankBuilder:
     names: NameTable = field(default_factory=NameTable)
     operations: list[dict[str, Any]] = field(default_factory=list)
     calls: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    events: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    events: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
     collectives: list[dict[str, Any]] = field(default_factory=list)
     configs: list[tuple[int, int]] = field(default_factory=list)
     next_correlation: int = 1
@@ -103,9 +103,11 @@ class RankBuilder:
         *,
         category: HostCategory = HostCategory.ANNOTATION,
         thread: int = 0,
+        sequence: int = NA_INT64,
     ) -> None:
         """Add a host event."""
-        self.events.append((start, end, int(category), self.names.intern(name), thread))
+        number = self.names.intern(name)
+        self.events.append((start, end, int(category), number, thread, sequence))
 
     def profiler_steps(self, starts: Sequence[int], end: int, first: int = 0) -> None:
         """Add ProfilerStep marks that follow each other."""
@@ -192,6 +194,7 @@ class RankBuilder:
                 category=part(list(events), 2),
                 name=part(list(events), 3),
                 thread=part(list(events), 4),
+                sequence=part(list(events), 5),
             ),
             syncs=Synchronizations.empty(),
             collectives=Collectives.from_columns(

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trace_analyzer import intervals
+from trace_analyzer.analyses.operator_spans import (
+    has_operators,
+    sole_launches,
+    spans_of_launches,
+)
 from trace_analyzer.findings import Evidence, Range
 from trace_analyzer.rules.context import Context
 from trace_analyzer.schema import AnyArray, BoolArray, Float64Array, Int64Array
 from trace_analyzer.tables import OperationKind, WorkClass
+
+if TYPE_CHECKING:
+    from trace_analyzer.analyses.replay.edit import Edit
 
 Rows = Mapping[int, Int64Array]  # rows of a rank's GPU operations, by rank
 LARGEST_ROWS = 8
@@ -45,6 +54,21 @@ def busy_ns(context: Context, number: int, rows: AnyArray) -> float:
     covered = intervals.union(operations.start_ns[rows], operations.end_ns[rows])
     inside = intervals.intersect(covered, context.steady_windows(number))
     return context.per_step_ns(number, inside.total)
+
+
+def take_out(context: Context, change: Edit, number: int, rows: AnyArray) -> None:
+    """Take GPU operations out of a replay, with the host time that exists only to launch them.
+
+    With recorded operators that is the time of those which launch nothing else; without them, the
+    launch calls and what precedes each.
+    """
+    rank = context.study.ranks[number].rank
+    if not has_operators(rank):
+        change.remove(number, rows)
+        return
+    calls = sole_launches(rank, rows)
+    change.remove(number, rows, launch=False)
+    change.host(number, spans_of_launches(rank, calls))
 
 
 def worst(context: Context, chosen: Rows) -> tuple[int, float]:

@@ -1,0 +1,117 @@
+"""GPU005: copies into another layout, and weights that are cast again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.loop import Loop, diagnosed, recoverable_ms, single
+from tests.rules.recorded import diagnosed_recording
+from trace_analyzer.rules.cast_or_layout_copies import RULE
+from trace_analyzer.tables import HostCategory, OperationKind
+
+STRIDED = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+    "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>(int)>"
+)
+CAST = (
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda("
+    "at::TensorIteratorBase&)::{lambda()#3}, std::array<char*, 2ul>>"
+)
+WEIGHT = (
+    "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda("
+    "at::TensorIteratorBase&)::{lambda(float)#1}>"
+)
+GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+BACK = "autograd::engine::evaluate_function: "
+
+
+def operator(loop: Loop, name: str, kernel: str, us: float, sequence: int | None = None) -> None:
+    """Launch one kernel from inside an operator that itself takes 20 µs of the host."""
+    begin = loop.now
+    loop.silent(10)
+    loop.launch(kernel, us, host_us=5)
+    loop.silent(5)
+    extra = {} if sequence is None else {"sequence": sequence}
+    loop.builder.event(
+        name, begin, loop.now, category=HostCategory.OPERATOR, thread=loop.thread, **extra
+    )
+
+
+@pytest.mark.parametrize("kernel", [STRIDED, "void cudnn::ops::nchwToNhwcKernel<__half, __half>"])
+def test_layout_copies_give_back_their_time(kernel: str) -> None:
+    def body(loop: Loop, _: int) -> None:
+        for _ in range(10):
+            loop.launch(GEMM, 100)
+            loop.launch(kernel, 50)
+
+    found = diagnosed(RULE, single(body))
+    assert recoverable_ms(found) == pytest.approx(0.5, abs=0.05)
+    finding = found.findings[0]
+    assert finding.kind == "opportunity"
+    assert "10 kernels a step only copy" in finding.title
+    assert ("channels_last" in finding.actions[0]) == ("nchw" in kernel)
+
+
+def test_casts_and_plain_copies_are_no_layout_copies() -> None:
+    def body(loop: Loop, _: int) -> None:
+        for _ in range(10):
+            loop.launch(GEMM, 100)
+            loop.launch(CAST, 50)
+            loop.copy("Memcpy DtoD (Device -> Device)", 30, 1 << 20)
+
+    found = diagnosed(RULE, single(body))
+    assert not found.findings
+    assert found.checks[0].state == "passed"
+
+
+def test_device_copies_count_where_contiguous_asked_for_them() -> None:
+    def body(loop: Loop, _: int) -> None:
+        for _ in range(10):
+            loop.launch(GEMM, 100)
+            loop.inside(
+                "aten::contiguous",
+                lambda: loop.launch(
+                    "Memcpy DtoD (Device -> Device)", 50, kind=OperationKind.MEMCPY, size=1 << 20
+                ),
+                category=HostCategory.OPERATOR,
+            )
+
+    assert recoverable_ms(diagnosed(RULE, single(body))) == pytest.approx(0.5, abs=0.05)
+
+
+def micro_batches(loop: Loop, number: int, *, cached: bool) -> None:
+    """Run four micro-batches of ten weights; without a cache every one casts them all."""
+    sequence = 1_000 * number
+    for micro in range(4):
+        cast: list[int] = []
+        for _ in range(10):
+            sequence += 1
+            if micro == 0 or not cached:
+                operator(loop, "aten::_to_copy", WEIGHT, 20, sequence)
+                cast.append(sequence)
+            operator(loop, "aten::mm", GEMM, 30)
+        loop.thread = 1  # autograd's own
+        for item in reversed(cast):
+            operator(loop, BACK + "MmBackward0", GEMM, 60)
+            operator(loop, BACK + "ToCopyBackward0", CAST, 5, item)
+            loop.event(BACK + "torch::autograd::AccumulateGrad", 2, category=HostCategory.OPERATOR)
+        loop.thread = 0
+
+
+def test_casting_weights_for_every_micro_batch_costs_kernels_and_launches() -> None:
+    found = diagnosed(RULE, single(lambda loop, k: micro_batches(loop, k, cached=False)))
+    (finding,) = found.findings
+    assert "casts weights 30 times a step" in finding.title
+    # The GPU decides here: 30 casts of 20 µs.
+    assert recoverable_ms(found) == pytest.approx(0.6, abs=0.1)
+
+
+def test_casting_weights_once_a_step_is_what_autocast_is_for() -> None:
+    found = diagnosed(RULE, single(lambda loop, k: micro_batches(loop, k, cached=True)))
+    assert not found.findings
+
+
+def test_recorded_healthy_run_casts_each_weight_once() -> None:
+    found = diagnosed_recording(RULE, "gpt-small-single.healthy_1.kineto")
+    assert not found.findings
+    assert found.checks[0].state == "passed"
