@@ -68,10 +68,10 @@ def find(context: Context) -> Answer:
             ),
             ranks=ranks,
             ceiling_ns=ceiling_ns(context, groups),
-            edit=at_reference(groups, crowded=True),
+            edit=at_reference(context, groups, more_channels=True),
             edit_text="transfers at the reference bandwidth, kernels slowed by many channels",
             proof=(
-                f"{noun.capitalize() if channels == 1 else noun}: {reached / channels:.0f} GB/s "
+                f"{noun[0].upper()}{noun[1:]}: {reached / channels:.0f} GB/s "
                 f"each, as over NVLink; {needed} or more are needed. " + set_text(groups, LIMITS)
             ).strip(),
             rival="Not a late rank. These are transfer times, without waits for peers.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,10 +16,11 @@ from trace_analyzer.schema import BoolArray, Int64Array
 if TYPE_CHECKING:
     from trace_analyzer.analyses.replay.edit import Edit
 
-# How much longer kernels take beside NCCL with as many channels as NVLink needs, as a share:
-# measured on H200 with 24 channels, where matrix kernels took 1.43–1.64 and others 1.06–1.15 times
-# as long. With one channel it was 1.02.
-MATRIX_CONTENTION, OTHER_CONTENTION = 0.55, 0.10
+# How much longer kernels take beside NCCL, as a share, by its channels; measured on H200 with one
+# channel and 24 over NVLink, and with four through host memory.
+CHANNELS = (1, 4, 24)
+MATRIX_CONTENTION = (0.03, 0.21, 0.60)
+OTHER_CONTENTION = (0.02, 0.12, 0.10)
 
 
 def slow_by(context: Context, reason: Reason) -> list[SlowGroup] | NotApplicable:
@@ -36,19 +37,36 @@ def slow_by(context: Context, reason: Reason) -> list[SlowGroup] | NotApplicable
     ]
 
 
-def at_reference(groups: Sequence[SlowGroup], *, crowded: bool) -> Callable[[Edit], None]:
+def at_reference(
+    context: Context, groups: Sequence[SlowGroup], *, more_channels: bool
+) -> Callable[[Edit], None]:
     """Return the edit: transfers take what the reference gives, and kernels make room for them.
 
-    `crowded` where the fix brings more channels, which slow the kernels beside them.
+    With `more_channels`, kernels beside the transfers are slowed as by many channels instead of
+    by those that the slow transfers have.
     """
+    few = int(np.median([item.channels or 1 for item in groups]))
+    known = context.study.contention.alpha
+    held = (
+        0.0 if known["matrix"] is not None else contention(few)[0],
+        0.0 if known["other"] is not None else contention(few)[1],
+    )
 
     def edit(change: Edit) -> None:
         for item in groups:
             change.transfer(item.transfers.instance, item.wanted_ns)
-        if crowded:
-            change.contention_at_least(MATRIX_CONTENTION, OTHER_CONTENTION)
+        if more_channels:
+            change.crowd(held, contention(CHANNELS[-1]))
 
     return edit
+
+
+def contention(channels: int) -> tuple[float, float]:
+    """Return by how much NCCL slows matrix kernels and others beside it, as shares."""
+    return (
+        float(np.interp(channels, CHANNELS, MATRIX_CONTENTION)),
+        float(np.interp(channels, CHANNELS, OTHER_CONTENTION)),
+    )
 
 
 def ceiling_ns(context: Context, groups: Sequence[SlowGroup]) -> float:
@@ -132,10 +150,14 @@ def basis_of(groups: Sequence[SlowGroup]) -> str:
 
 def set_text(groups: Sequence[SlowGroup], names: Sequence[str]) -> str:
     """Return "NCCL_PROTO=LL is set." for the variables that are, "" for none."""
-    found = {
-        name: item.settings[name] for item in groups for name in names if name in item.settings
-    }
-    if not found:
+    return said(
+        {name: item.settings[name] for item in groups for name in names if name in item.settings}
+    )
+
+
+def said(settings: Mapping[str, str]) -> str:
+    """Return "NAME=value is set." for some variables, "" for none."""
+    if not settings:
         return ""
-    listed = ", ".join(f"{name}={value}" for name, value in sorted(found.items()))
-    return f"{listed} {'is' if len(found) == 1 else 'are'} set."
+    listed = ", ".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    return f"{listed} {'is' if len(settings) == 1 else 'are'} set."

@@ -20,7 +20,7 @@ from trace_analyzer.analyses.replay.peers import (
     peer_pace,
 )
 from trace_analyzer.analyses.replay.program import COMM, COPY, MATRIX, NONE, OTHER, Program
-from trace_analyzer.intervals import Intervals, coverage
+from trace_analyzer.intervals import Intervals, coverage, union
 from trace_analyzer.model import Rank
 from trace_analyzer.schema import AnyArray, BoolArray, Int64Array
 
@@ -196,10 +196,24 @@ class Edit:
         """Multiply by how much kernels are slowed beside communication."""
         self._columns["alpha"] = self.column("alpha") * factor
 
-    def contention_at_least(self, matrix: float, other: float) -> None:
-        """Let kernels beside communication take at least these shares longer."""
-        alpha = self.column("alpha")
-        alpha[[MATRIX, OTHER]] = np.maximum(alpha[[MATRIX, OTHER]], [matrix, other])
+    def crowd(self, held: tuple[float, float], later: tuple[float, float]) -> None:
+        """Let matrix kernels and others beside communication take at least `later` shares longer.
+
+        `held` is by how much the recorded ones were slowed beyond what the program knows of.
+        """
+        program, alpha = self.base, self.column("alpha")
+        base = self.column("op_base_ns")
+        start, end = self.built.op_start_ns, self.built.op_end_ns
+        for place in range(len(program.ranks)):
+            mine = (program.op_rank == place) & (program.op_stream >= 0)
+            comm = mine & (program.op_class == COMM)
+            resident = union(start[comm], end[comm])
+            for kind, share in zip((MATRIX, OTHER), held, strict=True):
+                at = np.flatnonzero(mine & (program.op_class == kind))
+                beside = coverage(resident, start[at], end[at]) / np.maximum(end[at] - start[at], 1)
+                base[at] = np.rint(base[at] / (1.0 + share * beside))
+        known = alpha[[MATRIX, OTHER]]
+        alpha[[MATRIX, OTHER]] = np.maximum(known + np.array(held), later)
 
     def no_dependencies(self, operations: AnyArray, on_class: int | None = None) -> None:
         """Let operations (positions in the program) start without waiting for other streams.
