@@ -18,6 +18,7 @@ MODULES = (
     "per_step_sync",
     "unfinished_collective",
     "host_pause",
+    "launch_blocking",
     "late_rank_host",
     "few_channels",
     "slow_transport",
