@@ -20,7 +20,7 @@ import click
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the checkout that this script lies in, whatever is installed
 
-from trace_analyzer import findings, tables  # noqa: E402
+from trace_analyzer import comparison_document, findings, scaling_document, tables  # noqa: E402
 from trace_analyzer.cli import cli  # noqa: E402
 from trace_analyzer.export import sqlite as sqlite_export  # noqa: E402
 from trace_analyzer.export import table_declarations  # noqa: E402
@@ -151,12 +151,43 @@ def _export_section(table: ExportTable) -> Iterator[str]:
 
 def report_schema() -> str:
     """Return the page of the JSON report's fields."""
-    definitions = findings.json_schema()["$defs"]
-    names = ["Report", *(name for name in definitions if name != "Report")]
+    return _document_page(
+        findings.json_schema(),
+        "Report",
+        "JSON report",
+        "What `trace-analyzer analyze RUN --json F` writes: one `Report` object. The JSON Schema is\n"
+        "in the package, `trace_analyzer/data/schemas/report.schema.json`.",
+    )
+
+
+def scaling_schema() -> str:
+    """Return the page of the fields of `scaling --json`."""
+    return _document_page(
+        scaling_document.schema(),
+        "ScalingReport",
+        "JSON of scaling",
+        "What `trace-analyzer scaling T1 TN --json F` writes: one `ScalingReport` object. The JSON\n"
+        "Schema is in the package, `trace_analyzer/data/schemas/scaling.schema.json`.",
+    )
+
+
+def comparison_schema() -> str:
+    """Return the page of the fields of `compare --json`."""
+    return _document_page(
+        comparison_document.schema(),
+        "ComparisonReport",
+        "JSON of compare",
+        "What `trace-analyzer compare BASE SLOW --json F` writes: one `ComparisonReport` object. The\n"
+        "JSON Schema is in the package, `trace_analyzer/data/schemas/compare.schema.json`.",
+    )
+
+
+def _document_page(schema: Mapping[str, Any], first: str, title: str, about: str) -> str:
+    definitions = schema["$defs"]
+    names = [first, *(name for name in definitions if name != first)]
     lines = [
-        _head("JSON report"),
-        "What `trace-analyzer analyze RUN --json F` writes: one `Report` object. The JSON Schema is",
-        "in the package, `trace_analyzer/data/schemas/report.schema.json`. The same input gives the",
+        _head(title),
+        about + " The same input gives the",
         "same bytes. `null` is unknown or does not apply, never zero.",
         "",
         f"Schema version {findings.SCHEMA_VERSION}. It may grow until the rule catalogue is complete.",
@@ -301,7 +332,11 @@ def _rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 def published_schema() -> str:
     """Return the JSON Schema of the report as it is shipped."""
-    return json.dumps(findings.json_schema(), indent=1, ensure_ascii=False)
+    return _published(findings.json_schema())
+
+
+def _published(schema: Mapping[str, Any]) -> str:
+    return json.dumps(schema, indent=1, ensure_ascii=False)
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -309,7 +344,15 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/data-model.md": data_model,
     "docs/export.md": exports,
     "docs/report-schema.md": report_schema,
+    "docs/scaling-schema.md": scaling_schema,
+    "docs/compare-schema.md": comparison_schema,
     "trace_analyzer/data/schemas/report.schema.json": published_schema,
+    "trace_analyzer/data/schemas/scaling.schema.json": lambda: _published(
+        scaling_document.schema()
+    ),
+    "trace_analyzer/data/schemas/compare.schema.json": lambda: _published(
+        comparison_document.schema()
+    ),
 }
 
 

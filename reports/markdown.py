@@ -31,19 +31,19 @@ def render(report: Report) -> str:
     """Return the summary as markdown, with a final line feed."""
     state = summary.state(report)
     lines = [
-        f"**{_text(report.run.name)}** · {_text(' · '.join(summary.meta(report)))}",
+        f"**{escaped(report.run.name)}** · {escaped(' · '.join(summary.meta(report)))}",
         "",
-        f"### {state.glyph} {_text(report.verdict.headline)}",
+        f"### {state.glyph} {escaped(report.verdict.headline)}",
         "",
         f"{state.words}.",
     ]
     for part in summary.paragraphs(report):
         lines += [
             "",
-            f"**{_text(part.lead)}** {_text(part.text)}" if part.lead else _text(part.text),
+            f"**{escaped(part.lead)}** {escaped(part.text)}" if part.lead else escaped(part.text),
         ]
     if report.verdict.do_next:
-        lines += ["", f"**Do next:** {_text(report.verdict.do_next)}"]
+        lines += ["", f"**Do next:** {escaped(report.verdict.do_next)}"]
     lines += _findings(report)
     lines += _warnings(report)
     lines += _partition(report)
@@ -54,7 +54,7 @@ def render(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
     """Return text in which nothing but code between backticks is markup."""
     if len(text) > _MOST_CHARACTERS:
         text = text[:_MOST_CHARACTERS] + "…"
@@ -63,14 +63,14 @@ def _text(text: str) -> str:
         if is_code:
             written.append(f"`{part}`")
             continue
-        escaped = _MARKS.sub(r"\\\1", part.replace("&", "&amp;").replace("`", "'"))
-        written.append(escaped.replace("@", "`@`"))
+        marked = _MARKS.sub(r"\\\1", part.replace("&", "&amp;").replace("`", "'"))
+        written.append(marked.replace("@", "`@`"))
     return "".join(written).replace(units.NBSP, " ").strip()
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Return text for a cell of a table, where a bar would end it, also inside code."""
-    return _text(text.replace("|", "¦"))
+    return escaped(text.replace("|", "¦"))
 
 
 def _findings(report: Report) -> list[str]:
@@ -79,8 +79,8 @@ def _findings(report: Report) -> list[str]:
     lines = ["", "| # | Finding | ms/step [95 %] | Ranks | Confidence |", "|--|--|--:|--|--|"]
     for number, finding in enumerate(report.findings[:FINDINGS], 1):
         lines.append(
-            f"| {number} | {_cell(finding.title)} ({_cell(finding.code)} {_cell(finding.name)}) "
-            f"| {gain(finding)} | {_cell(summary.rank_words(report, finding.ranks))} "
+            f"| {number} | {cell(finding.title)} ({cell(finding.code)} {cell(finding.name)}) "
+            f"| {gain(finding)} | {cell(summary.rank_words(report, finding.ranks))} "
             f"| {finding.confidence} |"
         )
     rest = len(report.findings) - FINDINGS
@@ -109,7 +109,7 @@ def _warnings(report: Report) -> list[str]:
     heading = trust.heading.replace(units.NBSP, " ")
     if not trust.rows:
         return ["", f"**{heading}:** {trust.note.replace(units.NBSP, ' ')}."]
-    rows = [f"- **{_text(row.name)}** {_text(row.text)}" for row in trust.rows]
+    rows = [f"- **{escaped(row.name)}** {escaped(row.text)}" for row in trust.rows]
     return ["", f"**{heading}.** {trust.note.replace(units.NBSP, ' ')}".strip(), "", *rows]
 
 

@@ -18,7 +18,7 @@ LEAST_WIDTH = 40
 _KERNELS = 10
 _COLLECTIVES = 12
 _FINDINGS = 5
-_BLOCKS = {
+BLOCKS = {
     "compute": ("█", "34"),
     "transfer": ("▓", "33"),
     "comm": ("▓", "33"),
@@ -27,7 +27,7 @@ _BLOCKS = {
     "copy": ("▪", "36"),
     "idle": ("·", "2"),
 }
-_PLAIN = str.maketrans(
+PLAIN = str.maketrans(
     {
         "█": "#", "▓": "+", "▒": "-", "▪": "o", "·": ".", "▲": "!", "✓": "*", "–": "-", "−": "-",
         "×": "x", "µ": "u", "…": "~", "≤": "<", "≈": "~", "“": '"', "”": '"', "’": "'", "→": ">",
@@ -49,7 +49,7 @@ def render(report: Report, *, color: bool, width: int, plain: bool = False) -> s
     _nccl(page, report)
     _kernels(page, report)
     text = "\n".join(line.rstrip() for line in page.lines) + "\n"
-    return text.translate(_PLAIN) if plain else text
+    return text.translate(PLAIN) if plain else text
 
 
 def _verdict(page: Page, report: Report) -> None:
@@ -113,7 +113,7 @@ def _bar(page: Page, row: PartitionRow, cells: int, scale_ms: float) -> str:
     for part in row.parts:
         at += part.value_ms
         end = round(at / scale_ms * cells) if scale_ms > 0 else 0
-        sign, colour = _BLOCKS[part.cls]
+        sign, colour = BLOCKS[part.cls]
         drawn += page.paint(sign * (end - done), colour)
         done = max(done, end)
     return drawn
@@ -146,7 +146,7 @@ def _partition(page: Page, report: Report) -> None:
         name = page.paint(name, "bad") if row.rank in blamed else name
         bar = _bar(page, row, room, scale_ms)
         page.lines.append(f"{name}  {bar}{' ' * (room - cells)}  {totals[row.rank]}")
-    page.key([(*_BLOCKS[cls], _words(rows, cls)) for cls in present], indent=label + 2)
+    page.key([(*BLOCKS[cls], _words(rows, cls)) for cls in present], indent=label + 2)
     page.lines.append("")
     table = [
         ["rank", "step" if steps else "window", *(_words(rows, cls) for cls in present), "hidden"]

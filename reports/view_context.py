@@ -10,7 +10,7 @@ from trace_analyzer.reports import summary, units
 from trace_analyzer.reports.names import cut_middle
 from trace_analyzer.reports.tables import Cell, Column, Table
 
-_KINDS = {
+KINDS = {
     "kineto": "Kineto trace",
     "nsys": "nsys export",
     "timer": "step timer",
@@ -129,11 +129,11 @@ def inputs_view(report: Report) -> InputsView:
         rows.append(
             (
                 Cell(source.path, "mono path"),
-                Cell(_KINDS.get(source.kind, source.kind), quiet=source.tool),
+                Cell(KINDS.get(source.kind, source.kind), quiet=source.tool),
                 Cell(units.ranges(source.ranks) if source.ranks else units.NOT_APPLICABLE),
                 Cell(units.decimal(source.bytes / 1e3, 0)),
                 Cell(units.integer(source.gpu_operations) if counted else units.NOT_APPLICABLE),
-                Cell(_digits(source.sha256), "mono", full=source.sha256),
+                Cell(digits(source.sha256), "mono", full=source.sha256),
             )
         )
     columns = (
@@ -148,7 +148,8 @@ def inputs_view(report: Report) -> InputsView:
     return InputsView(table, command(report), tuple(_facts(report)))
 
 
-def _digits(sha256: str) -> str:
+def digits(sha256: str) -> str:
+    """Return the first digits of a hash."""
     return f"{sha256[:_HASH_DIGITS]}…" if len(sha256) > _HASH_DIGITS else sha256
 
 

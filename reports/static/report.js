@@ -74,7 +74,8 @@
   }
   function save() {
     const text = embedded("report");
-    const name = JSON.parse(text).run.name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "run";
+    const saved = JSON.parse(text);
+    const name = (saved.run || saved).name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "run";
     const url = URL.createObjectURL(new Blob([indented(text)], { type: "application/json" }));
     const link = document.createElement("a");
     link.href = url;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from trace_analyzer import __version__
@@ -16,7 +16,6 @@ from trace_analyzer.analyses.comparison.comparability import (
 from trace_analyzer.analyses.comparison.fingerprint import fingerprint
 from trace_analyzer.analyses.scaling import curve as curves
 from trace_analyzer.analyses.scaling.efficiency import (
-    Basis,
     Efficiency,
     Measurement,
     Mode,
@@ -28,14 +27,12 @@ from trace_analyzer.analyses.scaling.efficiency import (
 from trace_analyzer.analyses.scaling.loss import Loss, loss
 from trace_analyzer.analyses.scaling.parts import RunParts, run_parts
 from trace_analyzer.analyses.scaling.resampling import LEAST_RUNS
-from trace_analyzer.analyses.scaling.series import CleanSeries, clean
 from trace_analyzer.analyses.study import Study
-from trace_analyzer.analyses.unprofiled import unprofiled_step
+from trace_analyzer.assembly.scaling_input import ScalingInput, measure
 from trace_analyzer.assembly.scaling_text import assumptions, verdict_of
 from trace_analyzer.assembly.scaling_warnings import scaling_warnings
 from trace_analyzer.errors import TraceAnalyzerError
-from trace_analyzer.findings import SCHEMA_VERSION, SourceDoc, Tool
-from trace_analyzer.model import DataWarning, UnprofiledSteps
+from trace_analyzer.findings import SCHEMA_VERSION, Tool
 from trace_analyzer.scaling_document import Curve as CurveDoc
 from trace_analyzer.scaling_document import Difference as DifferenceDoc
 from trace_analyzer.scaling_document import LossTerm, Projection, ScalingPoint, ScalingReport
@@ -43,35 +40,6 @@ from trace_analyzer.scaling_document import ScalingRun as RunDoc
 from trace_analyzer.scaling_document import Segment as SegmentDoc
 
 _LIKE = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
-    """A step time that was typed: ms, its deviation where given, and how many steps it is of."""
-
-    ms: float
-    deviation_ms: float | None = None
-    count: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingInput:
-    """One run: its trace (`study`), its step times without a profiler, or a number.
-
-    `primary` is the code of its leading fault and what fixing it would give back, ms.
-    """
-
-    name: str
-    ranks: int
-    study: Study | None = None
-    unprofiled: tuple[UnprofiledSteps, ...] = ()
-    series_ms: tuple[float, ...] = ()
-    stated: Stated | None = None
-    gpu: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-    sources: tuple[SourceDoc, ...] = ()
-    warnings: tuple[DataWarning, ...] = ()
-    primary: tuple[str, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +66,7 @@ def build_scaling(
             else "no run is given"
         )
     profiled = any(item.study is not None and not item.unprofiled for item in inputs)
-    measured = [_Measured(item, _measure(item, profiled=profiled)) for item in inputs]
+    measured = [_Measured(item, measure(item, profiled=profiled)) for item in inputs]
     measured.sort(key=lambda item: item.measurement.ranks)
     found = points([item.measurement for item in measured])
     of_point = {
@@ -116,7 +84,7 @@ def build_scaling(
     top = docs[-1]
     usable = [point for point, doc in zip(found, docs, strict=True) if doc.comparable is not False]
     curve = _curve(curves.fit(usable, chosen), chosen)
-    names = " and ".join(dict.fromkeys(item.given.name for item in measured))
+    names = _listed(list(dict.fromkeys(item.given.name for item in measured)))
     runs = [_run(item) for item in measured]
     return ScalingReport(
         schema_version=SCHEMA_VERSION,
@@ -147,45 +115,15 @@ def build_scaling(
     )
 
 
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def _scope(base: Point, last: Point, top: ScalingPoint) -> Any:  # noqa: ANN401
     if top.efficiency_interval is None:
         return None
     several = len(base.runs) >= LEAST_RUNS and len(last.runs) >= LEAST_RUNS
     return "over runs" if several else "within a run"
-
-
-def _measure(item: ScalingInput, *, profiled: bool) -> Measurement:
-    """Return the step time of an input: without a profiler where every trace has such steps."""
-    if item.stated is not None:
-        return Measurement(
-            ranks=item.ranks,
-            basis="given",
-            stated_ms=item.stated.ms,
-            stated_deviation_ms=item.stated.deviation_ms,
-            stated_count=item.stated.count,
-        )
-    if item.series_ms:
-        return Measurement(ranks=item.ranks, basis="given", series=clean(item.series_ms))
-    plain = None if profiled and item.study is not None else unprofiled_step(item.unprofiled)
-    if plain is not None:
-        return Measurement(ranks=item.ranks, basis="unprofiled", series=clean(plain.steps_ms))
-    series = None if item.study is None else _traced_steps(item.study)
-    if series is None:
-        raise TraceAnalyzerError(
-            f"{item.name}: no step was recorded; record steps (prof.step(), or an NVTX range) or "
-            "time some without a profiler"
-        )
-    return Measurement(ranks=item.ranks, basis="profiled", series=series)
-
-
-def _traced_steps(study: Study) -> CleanSeries | None:
-    """Return the traced steps of the slowest rank; None without a complete one."""
-    series = [
-        clean(item.parts.length_ns / 1e6)
-        for item in study.ranks.values()
-        if len(item.steps) and not item.steps.partial
-    ]
-    return max(series, key=lambda item: item.median_ms, default=None)
 
 
 def _told_mode(of_point: Mapping[int, Sequence[ScalingInput]], base: Point, last: Point) -> Mode:
@@ -250,8 +188,8 @@ def _point(
 def _insufficient(base: Point, point: Point, *, profiled: bool) -> str:
     if profiled:
         return "steps under the profiler"
-    missing = {run.enough() for run in (*base.runs, *point.runs)} - {""}
-    return " and ".join(sorted(missing))
+    missing = [run.enough() for run in (*base.runs, *point.runs)]
+    return " and ".join(dict.fromkeys(reason for reason in missing if reason))
 
 
 def _loss(
@@ -393,6 +331,3 @@ def _rounded(value: float) -> float:
 
 def _interval(bounds: tuple[float, float] | None) -> list[float] | None:
     return None if bounds is None else [_rounded(bound) for bound in bounds]
-
-
-__all__ = ["Basis", "ScalingInput", "Stated", "build_scaling", "difference_docs"]

@@ -12,8 +12,12 @@ from trace_analyzer.scaling_document import Difference, ScalingPoint
 
 if TYPE_CHECKING:
     from trace_analyzer.analyses.study import Study
-    from trace_analyzer.assembly.scaling import ScalingInput
+    from trace_analyzer.assembly.scaling_input import ScalingInput
 
+_PERTURBED = (
+    "of the parts of its step, waiting and late launches are cut down to what the timed step leaves "
+    "room for"
+)
 _ORDER = ("error", "warning", "note")
 
 
@@ -47,24 +51,28 @@ def scaling_warnings(
         )
     for item in inputs:
         if item.study is not None:
-            found += study_warnings(item.name, item.study)
+            found += study_warnings(item.name, item.study, _PERTURBED)
         found += [
-            _warning(w.code, w.severity.value, f"{item.name}: {w.message}", w.effect)
+            _warning(w.code, w.severity.value, f"{w.message} ({item.name})", w.effect)
             for w in item.warnings
         ]
     return sorted(found, key=lambda item: _ORDER.index(item.severity))
 
 
-def study_warnings(name: str, study: Study) -> list[WarningDoc]:
-    """Return the data warnings of a run that are more than notes, with its name."""
+def study_warnings(name: str, study: Study, perturbed: str) -> list[WarningDoc]:
+    """Return the data warnings of a run that are more than notes, with its name.
+
+    `perturbed` says what the profiler's cost changes in this document.
+    """
     from msgspec.structs import replace
 
     plain = unprofiled_step(study.run.unprofiled)
-    return [
-        replace(item, message=f"{name}: {item.message}")
-        for item in warning_docs(study, steps_doc(study, plain))
-        if item.severity != "note"
-    ]
+    found = []
+    for item in warning_docs(study, steps_doc(study, plain)):
+        if item.severity != "note":
+            effect = perturbed if item.code == "TRC003" else item.effect
+            found.append(replace(item, message=f"{item.message} ({name})", effect=effect))
+    return found
 
 
 def comparability_warnings(

@@ -14,11 +14,15 @@ VERBS = {
     "analyze": Verb(
         "trace_analyzer.cli.analyze:analyze", "Say where the time of a run went, and why."
     ),
-    "batch": Verb(
-        "trace_analyzer.cli.batch:batch", "Analyze every run of an archive and index them."
+    "scaling": Verb(
+        "trace_analyzer.cli.scaling:scaling",
+        "Say what several GPUs give against one, and where the loss goes.",
     ),
     "export": Verb(
         "trace_analyzer.cli.export:export", "Hand a run over to Perfetto, SQLite or Parquet."
+    ),
+    "batch": Verb(
+        "trace_analyzer.cli.batch:batch", "Analyze every run of an archive and index them."
     ),
     "demo": Verb(
         "trace_analyzer.cli.demo:demo", "Analyze the shipped sample and write its report."
