@@ -14,7 +14,7 @@ from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.findings import Report
 from trace_analyzer.reports import json, markdown, summary, units
 from trace_analyzer.reports.names import cut_middle
-from trace_analyzer.reports.page import content_hash, environment, static_text
+from trace_analyzer.reports.page import content_hash, environment, script_text, static_text
 from trace_analyzer.reports.timeline_data import live_timeline
 from trace_analyzer.reports.view_beside import beside_view
 from trace_analyzer.reports.view_context import (
@@ -113,7 +113,7 @@ def _page(
     most_bytes: int,
 ) -> str:
     style = static_text("report.css", "timeline.css")
-    script, live_script = static_text("report.js"), static_text(*_LIVE_SCRIPTS)
+    script, live_script = script_text("report.js"), script_text(*_LIVE_SCRIPTS)
     live = drawn is not None and not cut.live
     scripts = [script, live_script] if live else [script]
     document = "null" if cut.document else json.embedded(report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,12 @@ def static_text(*names: str) -> str:
     """Return style sheets or scripts of ours, one after the other, as they stand in a page."""
     texts = [(_HERE / "static" / name).read_text(encoding="utf-8").strip() for name in names]
     return "\n" + "\n".join(texts) + "\n"
+
+
+@cache
+def script_text(*names: str) -> str:
+    """Return scripts of ours without indentation and comment lines: a fifth smaller."""
+    return re.sub(r"^[ \t]*//.*\n|^[ \t]+", "", static_text(*names), flags=re.MULTILINE)
 
 
 def content_hash(text: str) -> str:
