@@ -26,6 +26,13 @@ class Texts:
 Column = AnyArray | Texts
 
 
+def part_of(column: Column, low: int, high: int) -> Column:
+    """Return rows `low` to `high`."""
+    if isinstance(column, Texts):
+        return Texts(column.codes[low:high], column.table)
+    return column[low:high]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Some rows of a table."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.export import table_declarations as declared
-from trace_analyzer.export.batches import Batch, Column, Texts, writable
+from trace_analyzer.export.batches import Batch, Column, Texts, part_of, writable
 from trace_analyzer.export.export_table import NAME, TEXT, ExportTable
 from trace_analyzer.schema import ColumnSpec, is_na
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INSTALL = "python -m pip install 'trace-analyzer[parquet]'"
-_ROWS_A_GROUP = 1 << 20
+_ROWS = 1 << 16  # written at a time, as a group of their own
 
 Progress = Callable[[str, int, int], None]
 
@@ -56,13 +56,16 @@ def write(
             if progress:
                 progress(batch.table.name, done, max(rows, done))
             schema = _schema(batch.table)
-            arrays = [
-                _array(spec, batch.columns[spec.name], schema.field(spec.name).type)
-                for spec in batch.table.columns
-            ]
-            writers[batch.table.name].write_table(
-                pa.Table.from_arrays(arrays, schema=schema), row_group_size=_ROWS_A_GROUP
-            )
+            for low in range(0, len(batch), _ROWS):
+                arrays = [
+                    _array(
+                        spec,
+                        part_of(batch.columns[spec.name], low, low + _ROWS),
+                        schema.field(spec.name).type,
+                    )
+                    for spec in batch.table.columns
+                ]
+                writers[batch.table.name].write_table(pa.Table.from_arrays(arrays, schema=schema))
             done += len(batch)
     finally:
         for writer in writers.values():

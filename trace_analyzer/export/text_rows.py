@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, repeat
 
 import numpy as np
@@ -26,6 +27,7 @@ _TO_ESCAPE = re.compile("[\u007f-\uffff]")
 Piece = str | list[str]  # the same for all rows, or one a row
 
 
+@lru_cache(maxsize=1 << 16)
 def quoted(text: str) -> str:
     """Return text as a JSON string; halves of surrogate pairs become replacement characters."""
     if text.isascii() and "\x7f" not in text:
