@@ -85,6 +85,21 @@ def host_copies(rank: Rank) -> HostCopies:
     )
 
 
+def round_trips(copies: HostCopies) -> BoolArray:
+    """Return which copies to the device bring back what one from the device took away before.
+
+    They are told by their size: as many of it come back as have left, or nearly.
+    """
+    result = np.zeros(len(copies), dtype=np.bool_)
+    for size in np.unique(copies.bytes[~copies.to_device]).tolist():
+        same = copies.bytes == size
+        out = int(np.sum(same & ~copies.to_device))
+        back = same & copies.to_device
+        if abs(int(back.sum()) - out) <= 1:
+            result |= back
+    return result
+
+
 def pinned_bytes_per_ns(ranks: Iterable[Rank]) -> tuple[float, str]:
     """Return the bandwidth of pinned copies in bytes a ns (GB/s), and where it comes from.
 

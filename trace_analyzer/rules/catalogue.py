@@ -11,8 +11,10 @@ from trace_analyzer.rules.rule import Rule
 # Modules of this package, one a rule; each holds `RULE`.
 MODULES = (
     "no_tensor_cores",
+    "elementwise_chain",
     "cast_or_layout_copies",
     "allocator_churn",
+    "blocking_device_copy",
     "dataloader_stall",
     "pageable_copy",
     "per_step_sync",

@@ -34,7 +34,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trace_analyzer import intervals
-from trace_analyzer.analyses.host_copies import HostCopies, host_copies, pinned_bytes_per_ns
+from trace_analyzer.analyses.host_copies import (
+    HostCopies,
+    host_copies,
+    pinned_bytes_per_ns,
+    round_trips,
+)
 from trace_analyzer.analyses.idle import launching_threads
 from trace_analyzer.findings import Evidence
 from trace_analyzer.rules.context import Context, rank_list
@@ -97,7 +102,8 @@ def _seen(context: Context, number: int) -> _Copies:
     item = context.ranks[number]
     rank = item.rank
     copies = host_copies(rank)
-    steady = context.calls_in_steady(number)[copies.call]
+    # What was taken from the GPU and comes back is no batch.
+    steady = context.calls_in_steady(number)[copies.call] & ~round_trips(copies)
     copies = copies.take(copies.to_device & steady & (copies.pageable | (copies.wait != NA_INT64)))
     calls = np.unique(np.concatenate([copies.call, copies.wait[copies.wait != NA_INT64]]))
     pinning = intervals.intersect(_pinning(rank, copies), context.host_windows(number))
