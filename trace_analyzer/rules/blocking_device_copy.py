@@ -138,8 +138,10 @@ def find(context: Context) -> Answer:
             ),
             actions=(
                 "Copy every N steps only, and reduce on the GPU first (`.mean()`, `.half()`).",
-                "Copy into pinned memory without waiting: `buffer.copy_(x, non_blocking=True)` on "
-                "a side stream, and read `buffer` one step later.",
+                (
+                    "Copy into pinned memory without waiting: `buffer.copy_(x, non_blocking=True)` on "
+                    "a side stream, and read `buffer` one step later."
+                ),
                 "For offloading, prefetch the next layer, offload less, or shard over more GPUs.",
             ),
             explains_late=len(chosen) < len(context.ranks),
