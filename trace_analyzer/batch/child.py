@@ -15,13 +15,14 @@ from pathlib import Path
 from trace_analyzer import __version__
 from trace_analyzer.batch.confine import confine, peak_bytes
 from trace_analyzer.batch.contents import Contents, NothingInsideError, find, open_unit
-from trace_analyzer.batch.failed import failed_rows, failed_unit
+from trace_analyzer.batch.failed import failed_rows, failed_unit, lacks_memory, no_memory
 from trace_analyzer.batch.kept import keep, kept_rows
 from trace_analyzer.batch.report_rows import rows_of
 from trace_analyzer.batch.rows import RunRow, RunRows
 from trace_analyzer.batch.storage import Place, StorageError, place
 from trace_analyzer.batch.tasks import (
     Failure,
+    Limits,
     RunFound,
     RunResult,
     Sealed,
@@ -39,8 +40,8 @@ from trace_analyzer.readers.workspace import Workspace
 def main(result: str) -> None:
     """Read a task from standard input, carry it out, and write its result into a file."""
     task = opened(sys.stdin.buffer.readline(), Task)
-    memory = confine(task.limits, sys.stdin.buffer)
-    done = perform(task, Path(result).parent, memory)
+    confine(task.limits, sys.stdin.buffer)
+    done = perform(task, Path(result).parent)
     unfinished = Path(f"{result}.unfinished")
     unfinished.write_bytes(Sealed.of(done))
     unfinished.replace(result)
@@ -48,7 +49,7 @@ def main(result: str) -> None:
     os._exit(0)
 
 
-def perform(task: Task, scratch: Path, memory_bytes: int) -> UnitResult:
+def perform(task: Task, scratch: Path) -> UnitResult:
     """Carry out a task; `scratch` is for what is fetched and unpacked. Raises nothing."""
     started_s = time.monotonic()
     runs: list[RunResult] = []
@@ -56,27 +57,25 @@ def perform(task: Task, scratch: Path, memory_bytes: int) -> UnitResult:
     with Workspace() as workspace:
         try:
             found = find(task, open_unit(task, scratch, workspace))
-            runs = _results(task, found, workspace, memory_bytes)
+            runs = _results(task, found, workspace)
         except NothingInsideError as error:
             nothing = str(error)
         except Exception as error:  # noqa: BLE001 (a bad unit never stops the rest)
-            runs = [_failed_unit(task, error, memory_bytes)]
+            runs = [_failed_unit(task, error)]
     seconds = time.monotonic() - started_s
     return UnitResult(version=__version__, runs=runs, nothing=nothing, seconds=seconds)
 
 
-def _results(
-    task: Task, found: list[Contents], workspace: Workspace, memory_bytes: int
-) -> list[RunResult]:
+def _results(task: Task, found: list[Contents], workspace: Workspace) -> list[RunResult]:
     known = {item.found.id for item in found if task.known.get(item.found.id) == item.found.digest}
     left = [item for item in found if item.found.id not in known]
     if task.list_only or len(left) != 1:
         return [RunResult(found=i.found, known=i.found.id in known) for i in found]
-    done = _result(task, left[0], workspace, memory_bytes)
+    done = _result(task, left[0], workspace)
     return [done if item is left[0] else RunResult(found=item.found, known=True) for item in found]
 
 
-def _result(task: Task, item: Contents, workspace: Workspace, memory_bytes: int) -> RunResult:
+def _result(task: Task, item: Contents, workspace: Workspace) -> RunResult:
     started_s = time.monotonic()
     out = place(task.out)
     run = _run_row(task, item)
@@ -87,7 +86,7 @@ def _result(task: Task, item: Contents, workspace: Workspace, memory_bytes: int)
         if rows is None:
             rows = _analysed(item, run, out, workspace)
     except Exception as error:  # noqa: BLE001 (a bad run never stops the rest)
-        failure, reason, detail = explain(error, memory_bytes)
+        failure, reason, detail = explain(error, task.limits)
         was_kept = False
         rows = failed_rows(run, failure, reason, item.rows)
         _keep_failure(out, item.found, rows)
@@ -151,25 +150,26 @@ def _run_row(task: Task, item: Contents) -> RunRow:
     )
 
 
-def explain(error: BaseException, memory_bytes: int) -> tuple[Failure, str, str]:
+def explain(error: BaseException, limits: Limits) -> tuple[Failure, str, str]:
     """Return the kind of a failure, one line, and what the log should know."""
-    if isinstance(error, MemoryError) or NO_MEMORY in str(error):
-        limit = f"{memory_bytes / (1 << 30):.1f} GiB"
-        return Failure.MEMORY, f"needs more than {limit} of memory; raise --memory-limit", ""
     line = shown(" ".join(str(error).split()))
+    if isinstance(error, MemoryError) or NO_MEMORY in line:
+        return Failure.MEMORY, no_memory(limits), ""
     if isinstance(error, StorageError):
         return Failure.UNREACHABLE, line, ""
     if isinstance(error, TraceAnalyzerError):
         unreachable = isinstance(error, UnreadableInputError) and "cannot be fetched" in line
         return Failure.UNREACHABLE if unreachable else Failure.UNREADABLE, line, ""
     detail = "".join(traceback.format_exception(error))
+    if isinstance(error, ImportError) and lacks_memory(line):
+        return Failure.MEMORY, no_memory(limits), detail
     if isinstance(error, OSError):
         return Failure.UNREADABLE, line, detail
     return Failure.DEFECT, f"defect in trace-analyzer: {type(error).__name__}: {line}", detail
 
 
-def _failed_unit(task: Task, error: Exception, memory_bytes: int) -> RunResult:
-    failure, reason, detail = explain(error, memory_bytes)
+def _failed_unit(task: Task, error: Exception) -> RunResult:
+    failure, reason, detail = explain(error, task.limits)
     return failed_unit(task, failure, reason, detail=detail)
 
 

@@ -16,7 +16,7 @@ from trace_analyzer.batch import isolate
 from trace_analyzer.batch.tasks import Limits, Sealed, Task, opened
 from trace_analyzer.errors import TraceAnalyzerError
 
-_CONNECT_S = 20
+_CONNECT_S = 10
 # Enough waiting tasks that an adaptive cluster sees the work, few enough that they need no memory.
 _CLUSTER_WINDOW = 256
 

@@ -8,6 +8,7 @@ fault.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -22,8 +23,9 @@ import msgspec
 
 import trace_analyzer
 from trace_analyzer import __version__
+from trace_analyzer.batch.confine import memory_of, with_memory
 from trace_analyzer.batch.contents import UNPACKED
-from trace_analyzer.batch.failed import failed_unit
+from trace_analyzer.batch.failed import failed_unit, lacks_memory, no_memory, too_slow
 from trace_analyzer.batch.scratch import Scratch, sweep
 from trace_analyzer.batch.tasks import (
     Failure,
@@ -37,7 +39,8 @@ from trace_analyzer.batch.tasks import (
 from trace_analyzer.batch.units import UnitKind
 
 _ATTEMPTS = 3
-_POLL_S = 0.25
+_POLL_S = 0.1
+_NEAR = 0.8  # of the memory limit: a process that crashes there has crashed for want of it
 _DETAIL_BYTES = 4000
 _ROOT = Path(trace_analyzer.__file__).parent.parent
 _PROGRAM = (
@@ -82,6 +85,7 @@ def run_task(sealed: Sealed) -> Sealed:
         _swept.set()
         sweep()
     task = opened(sealed, Task)
+    task = msgspec.structs.replace(task, limits=with_memory(task.limits))
     try:
         with Scratch() as scratch:
             return Sealed.of(_carried_out(task, scratch.path))
@@ -155,29 +159,42 @@ def _attempt(task: Task, scratch: Path) -> UnitResult | _Death:
         ) as process,
     ):
         try:
-            code = _watched(process, task)
+            ended = _watched(process, task)
         finally:
             _end(process)
     if result.exists():
         return opened(result.read_bytes(), UnitResult)
-    return _death(code, task, _tail(said))
+    return ended if isinstance(ended, _Death) else _death(ended, task, _tail(said))
 
 
-def _watched(process: subprocess.Popen[bytes], task: Task) -> int | None:
-    """Hand the task over and wait; return the exit code, None where the time is over."""
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The exit code of a process, and the most memory that it was seen to hold."""
+
+    code: int
+    memory_bytes: int
+
+
+def _watched(process: subprocess.Popen[bytes], task: Task) -> _End | _Death:
+    """Hand the task over and wait, until the process ends or goes beyond a limit."""
     assert process.stdin is not None
     # The pipe stays open: its end tells the process that we are gone.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(Sealed.of(task) + b"\n")
         process.stdin.flush()
-    deadline_s = None if task.limits.time_s is None else time.monotonic() + task.limits.time_s
+    limits = task.limits
+    deadline_s = None if limits.time_s is None else time.monotonic() + limits.time_s
+    most_bytes = 0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_POLL_S)
+            return _End(process.wait(_POLL_S), most_bytes)
         if _stop.is_set():
             raise StoppedError
         if deadline_s is not None and time.monotonic() > deadline_s:
-            return None
+            return _Death(Failure.TIME, too_slow(limits))
+        most_bytes = max(most_bytes, memory_of(process.pid))
+        if limits.memory_bytes is not None and most_bytes > limits.memory_bytes:
+            return _Death(Failure.MEMORY, no_memory(limits))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -190,18 +207,22 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _death(code: int | None, task: Task, said: str) -> _Death:
-    if code is None or code == -signal.SIGXCPU:
-        limit = task.limits.time_s or 0
-        return _Death(Failure.TIME, f"takes longer than {limit:g} s; raise --time-limit")
-    if code < 0:
+def _death(end: _End, task: Task, said: str) -> _Death:
+    limits, code = task.limits, end.code
+    if code == -signal.SIGXCPU:
+        return _Death(Failure.TIME, too_slow(limits), said)
+    if -code in _FROM_OUTSIDE:
         number = signal.Signals(-code)
-        if number in _FROM_OUTSIDE:
-            reason = f"its process was ended {_ATTEMPTS} times by {number.name}"
-            if number is signal.SIGKILL:
-                reason += ", most likely because the machine ran out of memory"
-            return _Death(Failure.KILLED, f"{reason}; use fewer --jobs", said)
-        return _Death(Failure.CRASHED, f"its process crashed with {number.name}", said)
+        reason = f"its process was ended {_ATTEMPTS} times by {number.name}"
+        if number is signal.SIGKILL:
+            reason += ", most likely because the machine ran out of memory"
+        return _Death(Failure.KILLED, f"{reason}; use fewer --jobs", said)
+    near_bytes = _NEAR * (limits.memory_bytes or math.inf)
+    if lacks_memory(said) or end.memory_bytes > near_bytes:
+        return _Death(Failure.MEMORY, no_memory(limits), said)
+    if code < 0:
+        name = signal.Signals(-code).name
+        return _Death(Failure.CRASHED, f"its process crashed with {name}", said)
     last = said.strip().rpartition("\n")[2]
     return _Death(Failure.CRASHED, f"its process ended with code {code}: {last}"[:300], said)
 

@@ -71,7 +71,9 @@ class Place:
         try:
             return bool(system.isfile(base))
         except Exception as error:
-            raise StorageError(self.shown, f"cannot be reached: {one_line(error)}") from error
+            raise StorageError(
+                self.shown, f"cannot be reached: {one_line(error, self.url)}"
+            ) from error
 
     def fetch(self, files: Iterable[ListedFile], into: Path) -> None:
         """Copy files into a local folder, under the same names.
@@ -92,7 +94,7 @@ class Place:
                 system.get_file(f"{base}/{file.name}", str(target))
             except Exception as error:  # back ends raise types of their own
                 where = f"{self.shown}/{file.name}"
-                problem = f"cannot be fetched: {one_line(error)}"
+                problem = f"cannot be fetched: {one_line(error, self.url)}"
                 raise UnreadableInputError(where, problem) from error
 
     def head(self, name: str, count: int) -> bytes:
@@ -104,7 +106,7 @@ class Place:
         try:
             data: bytes = system.cat_file(f"{base}/{name}", start=0, end=count)
         except Exception as error:
-            problem = f"cannot be fetched: {one_line(error)}"
+            problem = f"cannot be fetched: {one_line(error, self.url)}"
             raise UnreadableInputError(f"{self.shown}/{name}", problem) from error
         return data
 
@@ -120,7 +122,9 @@ class Place:
         except FileNotFoundError:
             return None
         except Exception as error:
-            raise StorageError(self.shown, f"{name} cannot be read: {one_line(error)}") from error
+            raise StorageError(
+                self.shown, f"{name} cannot be read: {one_line(error, self.url)}"
+            ) from error
         return data
 
     def write(self, name: str, data: bytes) -> None:
@@ -132,7 +136,7 @@ class Place:
             system, base = self._system()
             system.pipe_file(f"{base}/{name}", data)  # an object appears when it is complete
         except Exception as error:
-            problem = f"{name} cannot be written: {one_line(error)}"
+            problem = f"{name} cannot be written: {one_line(error, self.url)}"
             raise StorageError(self.shown, problem) from error
 
     def upload(self, source: Path, name: str) -> None:
@@ -141,7 +145,7 @@ class Place:
         try:
             system.put_file(str(source), f"{base}/{name}")
         except Exception as error:
-            problem = f"{name} cannot be written: {one_line(error)}"
+            problem = f"{name} cannot be written: {one_line(error, self.url)}"
             raise StorageError(self.shown, problem) from error
 
     def remove(self, name: str) -> None:
@@ -156,7 +160,7 @@ class Place:
             return
         except Exception as error:
             raise StorageError(
-                self.shown, f"{name} cannot be removed: {one_line(error)}"
+                self.shown, f"{name} cannot be removed: {one_line(error, self.url)}"
             ) from error
 
     def sweep(self) -> None:
@@ -173,10 +177,10 @@ class Place:
         try:
             system, base = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         except ImportError as error:
-            problem = f"this kind of URL needs another package ({one_line(error)})"
+            problem = f"this kind of URL needs another package ({one_line(error, self.url)})"
             raise UnreadableInputError(self.shown, problem, "install it") from error
         except Exception as error:
-            raise StorageError(self.shown, one_line(error)) from error
+            raise StorageError(self.shown, one_line(error, self.url)) from error
         return system, str(base).rstrip("/")
 
     def _remote_listing(self) -> Iterator[ListedFile]:
@@ -184,7 +188,9 @@ class Place:
         try:
             found: Mapping[str, Mapping[str, Any]] = system.find(base, detail=True)
         except Exception as error:
-            raise StorageError(self.shown, f"cannot be listed: {one_line(error)}") from error
+            raise StorageError(
+                self.shown, f"cannot be listed: {one_line(error, self.url)}"
+            ) from error
         root = str(system._strip_protocol(base)).rstrip("/")  # noqa: SLF001 (fsspec's own way)
         if not found:
             raise UnreadableInputError(self.shown, "no such folder, or nothing in it")
@@ -211,6 +217,8 @@ def _local_listing(
 ) -> Iterator[ListedFile]:
     try:
         next(os.scandir(root), None)
+    except FileNotFoundError as error:
+        raise UnreadableInputError(shown, "no such file or folder", "check the path") from error
     except OSError as error:
         raise UnreadableInputError(shown, (error.strerror or str(error)).lower()) from error
 

@@ -119,6 +119,8 @@ class Sealed(bytes):
         """Say nothing of the content."""
         return f"<{len(self)} bytes>"
 
+    __str__ = __repr__
+
     @classmethod
     def of(cls, message: Struct) -> Self:
         """Return a message as bytes."""

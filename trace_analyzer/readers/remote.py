@@ -47,11 +47,13 @@ def fetch(url: str, into: Path, *, limits: Limits | None = None) -> Path:
         raise
     except ImportError as error:
         raise UnreadableInputError(
-            shown, f"this kind of URL needs another package ({one_line(error)})", "install it"
+            shown, f"this kind of URL needs another package ({one_line(error, url)})", "install it"
         ) from error
     except Exception as error:  # storage back ends raise types of their own
         raise UnreadableInputError(
-            shown, f"cannot be fetched: {one_line(error)}", "check the URL and your access rights"
+            shown,
+            f"cannot be fetched: {one_line(error, url)}",
+            "check the URL and your access rights",
         ) from error
 
 
@@ -92,7 +94,22 @@ def _copy(system: Any, name: str, target: Path, budget: Budget) -> None:  # noqa
             sink.write(chunk)
 
 
-def one_line(error: Exception) -> str:
-    """Return what an error says in one line of at most 200 characters, without credentials."""
-    text = _USER_INFO.sub("", " ".join(str(error).split()))
-    return _QUERY.sub("", text)[:200] or type(error).__name__
+def one_line(error: Exception, url: str = "") -> str:
+    """Return what an error says in one line of at most 200 characters, without credentials.
+
+    What looks like them goes, and what stands as user information or query in `url` wherever it is.
+    """
+    text = " ".join(str(error).split())
+    for secret in sorted(_secrets(url), key=len, reverse=True):
+        text = text.replace(secret, "…")
+    text = _QUERY.sub("", _USER_INFO.sub("", text))
+    return text[:200] or type(error).__name__
+
+
+def _secrets(url: str) -> set[str]:
+    found = set()
+    for match in (_USER_INFO.search(url), _QUERY.search(url)):
+        if match is not None:
+            whole = match.group().strip("?@")
+            found |= {whole, *re.split(r"[:&=]", whole)}
+    return {secret for secret in found if len(secret) > 3}
