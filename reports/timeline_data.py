@@ -22,7 +22,8 @@ from trace_analyzer.schema import Int64Array
 from trace_analyzer.timeline import Lane, RankTimeline, SliceKind, Timeline
 
 MOST_RANKS = 64
-MOST_STEPS_KEPT = 12  # steps of findings that keep their detail
+MOST_STEPS_KEPT = 12  # steps that keep their detail
+STEPS_OF_A_FINDING = 2
 _FIRST_UNITS_NS = (1, 32, 64)
 _THINNEST = 24  # doublings of the shortest stretch that is drawn together
 _SHORTEST_NS = 2_000
@@ -124,16 +125,7 @@ def _source(timeline: Timeline, opening: Opening) -> _Source:
     wanted += [rank for _, members in plan.folded for rank in members]
     kept = set(list(dict.fromkeys(wanted))[:MOST_RANKS])
     first, last = timeline.span_ns
-    named = [timeline.shown_step] if timeline.shown_step is not None else []
-    for mark in marks:
-        rank = timeline.rank(mark.rank)
-        steps = rank.steps if rank is not None else ()
-        named += [
-            span.index
-            for span in steps
-            if span.start_ns < mark.end_ns and mark.start_ns < span.end_ns
-        ]
-    spans = [timeline.step_span_ns(step) for step in list(dict.fromkeys(named))[:MOST_STEPS_KEPT]]
+    spans = [timeline.step_span_ns(step) for step in _kept_steps(timeline, marks)]
     return _Source(
         timeline=timeline,
         ranks=tuple(rank for rank in timeline.ranks if rank.rank in kept),
@@ -142,6 +134,23 @@ def _source(timeline: Timeline, opening: Opening) -> _Source:
         origin_ns=first,
         length_ns=max(last - first, 1),
     )
+
+
+def _kept_steps(timeline: Timeline, marks: Sequence[Mark]) -> list[int]:
+    """Return the steps that keep their detail: the one shown first, and the first two of a finding."""
+    kept = [] if timeline.shown_step is None else [timeline.shown_step]
+    of_finding: dict[int, list[int]] = {}
+    for mark in marks:
+        rank = timeline.rank(mark.rank)
+        steps = of_finding.setdefault(mark.number, [])
+        steps += [
+            span.index
+            for span in (rank.steps if rank is not None else ())
+            if span.start_ns < mark.end_ns and mark.start_ns < span.end_ns
+        ]
+    for steps in of_finding.values():
+        kept += list(dict.fromkeys(steps))[:STEPS_OF_A_FINDING]
+    return list(dict.fromkeys(kept))[:MOST_STEPS_KEPT]
 
 
 def _levels(source: _Source) -> Iterator[_Level]:
@@ -178,7 +187,7 @@ def _said(source: _Source, opening: Opening, level: _Level, count: int) -> str:
     if level.unit_ns > _FIRST_UNITS_NS[0]:
         parts.append(f"Times are rounded to {level.unit_ns} ns.")
     if count < source.slices:
-        steps = "the step shown first and those of findings"
+        steps = "the step shown first and the first two of each finding"
         parts.append(
             f"To keep the file small, short neighbours are drawn together, most of them outside "
             f"{steps}: {count:,} of {source.slices:,} slices are left. Their height is the share "

@@ -78,7 +78,7 @@ def run_starts(slices: Slices, bucket_ns: Int64Array) -> Int64Array:
 def thinned(slices: Slices, bucket_ns: Int64Array) -> Drawn:
     """Draw together what `run_starts` finds."""
     first = run_starts(slices, bucket_ns)
-    last = np.append(first[1:], len(slices)) - 1
+    last = np.append(first[1:], len(slices))[: len(first)] - 1
     count = last - first + 1
     length = slices.end_ns - slices.start_ns
     known = ~is_na(slices.transfer_start_ns)
