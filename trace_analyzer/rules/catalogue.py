@@ -18,11 +18,13 @@ MODULES = (
     "dataloader_stall",
     "pageable_copy",
     "per_step_sync",
+    "unfused_optimizer",
     "unfinished_collective",
     "host_pause",
     "launch_blocking",
     "late_rank_host",
     "few_channels",
+    "extra_synchronisation",
     "slow_transport",
     "forced_protocol",
 )
