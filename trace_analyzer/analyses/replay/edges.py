@@ -229,12 +229,14 @@ def _blocking_copies(
 ) -> tuple[Int64Array, Int64Array]:
     """Operations whose call returns only once they are done: the host waits for them.
 
-    Copies one by one; kernels only where nearly all calls do so (CUDA_LAUNCH_BLOCKING), because a
-    short kernel is often over before its call returns.
+    Copies one by one, except for those inside the device, for which no call waits; kernels only
+    where nearly all calls do so (CUDA_LAUNCH_BLOCKING), because a short kernel is often over before
+    its call returns.
     """
     operations = rank.operations
     launched = node != NO_CALL
-    is_copy = operations.kind == OperationKind.MEMCPY
+    inside = np.array(["DtoD" in text or "PtoP" in text for text in rank.names], dtype=np.bool_)
+    is_copy = (operations.kind == OperationKind.MEMCPY) & ~inside[operations.name]
     rows = np.flatnonzero(launched & (is_copy | launches_block(rank)))
     returned = host.end_ns[node[rows]]
     ended = operations.end_ns[rows]
