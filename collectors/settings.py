@@ -55,6 +55,8 @@ def _objects() -> dict[str, list[Any]]:
     # type(item), not isinstance(): proxies answer questions about __class__ with work.
     for item in gc.get_objects():
         kind = type(item)
+        if issubclass(kind, torch.nn.Module) and vars(item).get("_compiled_call_impl"):
+            found["compiled"].append(item)  # module.compile(), which wraps nothing
         if compiled and issubclass(kind, compiled):
             found["compiled"].append(item)
         elif issubclass(kind, DistributedDataParallel):

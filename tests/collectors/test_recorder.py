@@ -434,7 +434,9 @@ def test_settings_of_the_program_are_seen() -> None:
     assert found["dataloader.batch_size"] == 4
     assert found["dataloader.sampler"] == "SequentialSampler"
     assert all(isinstance(value, str | int | float | bool) for value in found.values())
-    del loop
+    compiled_before = int(found["compile.modules"])
+    loop.model.compile()
+    assert settings.read_settings()["compile.modules"] == compiled_before + 1
 
 
 class Store:

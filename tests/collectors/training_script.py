@@ -6,15 +6,20 @@ import argparse
 import os
 import sys
 import time
+from typing import cast
 
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=30)
 parser.add_argument("--fail-at", type=int, default=-1)
+parser.add_argument("--fsdp", action="store_true")
+parser.add_argument("--compile", action="store_true")
 parser.add_argument("--seconds", type=float, default=0.0)
 args = parser.parse_args()
 
@@ -24,8 +29,14 @@ data = TensorDataset(torch.zeros(20_000, 16))
 sampler: DistributedSampler[tuple[torch.Tensor, ...]] | None = None
 if "RANK" in os.environ:
     distributed.init_process_group("gloo")
-    model = DistributedDataParallel(model)
+    if args.fsdp:
+        mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+        fully_shard(model, mesh=mesh)
+    else:
+        model = DistributedDataParallel(model)
     sampler = DistributedSampler(data)
+if args.compile:
+    model = cast(nn.Module, torch.compile(model))
 optimizer = torch.optim.AdamW(model.parameters())
 for step, (batch,) in enumerate(DataLoader(data, batch_size=4, sampler=sampler)):
     if step == args.fail_at:
