@@ -116,7 +116,8 @@ def trust(report: Report) -> Trust:
         return Trust("Data not trustworthy", "", "warn", tuple(rows))
     if serious:
         heading = f"Data usable, with {units.plural(serious, 'warning')}"
-        note = "They are corrected for in every “recoverable” below." if corrected else ""
+        these = "It is" if serious == 1 else "They are"
+        note = f"{these} corrected for in every “recoverable” below." if corrected else ""
         return Trust(heading, note, "warn", tuple(rows))
     note = units.plural(notes, "note") if notes else "no warning"
     return Trust("Data good", note, "good", tuple(rows))

@@ -200,3 +200,23 @@ def twin_bar(scale: Scale, solid_ms: float | None, outline_ms: float | None) -> 
     if outline_ms is not None:
         drawn.append(svg.rect("compute-outline", 0, scale(outline_ms), 8, 5))
     return svg.drawing(*drawn, height=14, cls="plot twin")
+
+
+def series_bars(
+    bars: Sequence[tuple[float | None, bool]], unit: str, *, label: str, height: int = 52
+) -> Markup:
+    """Return one bar a step from zero; marked ones are red, unknown ones leave a gap."""
+    scale = Scale.to(max((value for value, _ in bars if value is not None), default=0.0), unit)
+    width = 1 / max(len(bars), 1)
+    top = f"{units.tick_label(scale.end, scale.end)}{units.NBSP}{unit}"
+    drawn: list[Markup] = [
+        svg.element("line", cls="grid", x1="0%", x2="100%", y1=0.5, y2=0.5),
+        svg.element("line", cls="step-line", x1="0%", x2="100%", y1=height - 0.5, y2=height - 0.5),
+    ]
+    for place, (value, marked) in enumerate(bars):
+        if value is not None and value > 0:
+            tall = max(scale(value) * (height - 1), 1.0)
+            cls = "bad" if marked else "muted"
+            drawn.append(svg.rect(cls, (place + 0.1) * width, 0.8 * width, height - tall, tall))
+    drawn.append(svg.text(top, 0.0, 12, cls="axis halo", dx=2))
+    return svg.drawing(*drawn, height=height, cls="plot", label=label)

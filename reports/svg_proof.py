@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from markupsafe import Markup
 
 from trace_analyzer.findings import Finding, Range
 from trace_analyzer.reports import svg, svg_lanes, svg_marks, units
 from trace_analyzer.reports.svg_lanes import View
-from trace_analyzer.timeline import Lane, LaneKind, RankTimeline, Timeline
+from trace_analyzer.timeline import (
+    Lane,
+    LaneKind,
+    RankTimeline,
+    SliceKind,
+    Timeline,
+    waiting_ns,
+)
 
 PLOT_PX = 440.0
 _LANE_PX = 16
 _PITCH_PX = 23
 _TOP_PX = 26
 _LONGEST_NS = 36_000_000
+_RIGHT_HALF = 0.85
 _NS_PER_MS = 1e6
 
 
@@ -75,6 +84,11 @@ def strip(finding: Finding, timeline: Timeline, *, blamed: bool) -> Markup | Non
             y += _PITCH_PX
         y += 8
     box = _boxes(finding.ranges, rank, view, host_y)
+    if blamed and victim is not None:
+        arrives = _arrival(victim, view)
+        if arrives is not None:
+            y += 14
+            marks.append(_arrives(rank.rank, view.x(arrives), host_y, y))
     length_ms = view.length_ns / _NS_PER_MS
     ticks = [tick for tick in units.nice_ticks(length_ms, 3, 6) if tick < 0.97 * length_ms]
     step = ticks[1] - ticks[0] if len(ticks) > 1 else length_ms
@@ -112,6 +126,24 @@ def _lane(lane: Lane, kind: LaneKind, view: View, y: float) -> Markup:
         return svg_marks.comm_lane(lane.slices, view, y, _LANE_PX, label_px=PLOT_PX)
     host = kind == LaneKind.HOST
     return svg_lanes.busy_lane(lane.slices, view, y, _LANE_PX, host=host, gaps=not host)
+
+
+def _arrival(victim: RankTimeline, view: View) -> int | None:
+    """Return when the longest wait of a rank ends inside the view, ns; None without any."""
+    best: tuple[int, int] | None = None
+    for lane in victim.outer_lanes:
+        seen = view.of_kind(lane.slices, SliceKind.COMM)
+        length = waiting_ns(seen)
+        if len(seen) and int(length.max()) > (best[0] if best else 0):
+            row = int(np.argmax(length))
+            best = (int(length[row]), int(seen.transfer_start_ns[row]))
+    return best[1] if best is not None and view.start_ns < best[1] < view.end_ns else None
+
+
+def _arrives(rank: int, x: float, top: float, bottom: float) -> Markup:
+    anchor = "end" if x > _RIGHT_HALF else "middle"
+    label = svg.text(f"rank {rank} arrives", x, bottom - 4, anchor=anchor)
+    return svg.vertical("ceiling", x, top + _PITCH_PX, bottom - 14) + label
 
 
 def _boxes(ranges: Sequence[Range], rank: RankTimeline, view: View, y: float) -> list[Markup]:

@@ -24,14 +24,28 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Jump:
+    """A link to a stretch of the timeline, in ms from its left edge."""
+
+    start_ms: str
+    end_ms: str
+    rank: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
-    """A value: `quiet` follows the text in grey, `full` opens below it, `figure` replaces it."""
+    """A value: `quiet` follows the text in grey, `full` opens below it, `figure` replaces it.
+
+    With `jump` the text is a link into the timeline.
+    """
 
     text: str
     cls: str = ""
     quiet: str = ""
     full: str = ""
     figure: Markup = field(default_factory=Markup)
+    jump: Jump | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from trace_analyzer.findings import Evidence, Finding, Range, Report
+from trace_analyzer.findings import Finding, Report
 from trace_analyzer.reports import summary, svg_bars, svg_proof, units
 from trace_analyzer.reports.names import lead
 from trace_analyzer.reports.summary import Paragraph
 from trace_analyzer.reports.svg import Scale
-from trace_analyzer.reports.tables import Cell, Column, Table
+from trace_analyzer.reports.tables import Jump
+from trace_analyzer.reports.view_evidence import EvidenceView, best_place, evidence_view
 from trace_analyzer.timeline import Timeline
 
 _STRIPS = 3  # findings that get a proof strip
-_NS_PER_MS = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Jump:
-    """A link to a stretch of the timeline, in ms from its left edge."""
-
-    start_ms: str
-    end_ms: str
-    rank: int
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +38,7 @@ class FindingView:
     strip: Markup | None
     strip_title: str
     jump: Jump | None
-    evidence: tuple[Table, ...]
+    evidence: tuple[EvidenceView, ...]
     how_sure: Paragraph
     rival_heading: str
     rival: str
@@ -159,8 +148,8 @@ def _view(
         proof=finding.proof,
         strip=strip,
         strip_title=_strip_title(timeline),
-        jump=_jump(finding.ranges, timeline, "Show in timeline"),
-        evidence=tuple(_evidence(item) for item in finding.evidence),
+        jump=best_place(finding.ranges, timeline),
+        evidence=tuple(evidence_view(item, timeline) for item in finding.evidence),
         how_sure=Paragraph(f"{finding.confidence.capitalize()}.", finding.confidence_reason),
         rival_heading=heading,
         rival=rival,
@@ -216,42 +205,3 @@ def _actions(finding: Finding) -> tuple[tuple[Paragraph, ...], str]:
 def _bold_first(action: str) -> tuple[str, str]:
     first, rest = lead(action)
     return (first, rest) if first else (action, "")
-
-
-def _jump(ranges: list[Range], timeline: Timeline | None, words: str) -> Jump | None:
-    if timeline is None:
-        return None
-    origin, _ = timeline.span_ns
-    for item in ranges:
-        rank = timeline.rank(item.rank)
-        if rank is not None:
-            start = (rank.window_start_ns + item.start_ns - origin) / _NS_PER_MS
-            end = (rank.window_start_ns + item.end_ns - origin) / _NS_PER_MS
-            return Jump(f"{start:.3f}", f"{end:.3f}", item.rank, words)
-    return None
-
-
-def _evidence(item: Evidence) -> Table:
-    columns = tuple(
-        Column(name, numeric=_numeric(item, index), wide=index == 0)
-        for index, name in enumerate(item.columns)
-    )
-    rows = tuple(tuple(_evidence_cell(value) for value in row) for row in item.rows)
-    return Table(caption=item.title, columns=columns, rows=rows, note=item.title)
-
-
-def _numeric(item: Evidence, index: int) -> bool:
-    """Return whether a column is set to the right: numbers, or text that begins with one."""
-    cells = [row[index] for row in item.rows if index < len(row) and row[index] is not None]
-    return index > 0 and all(
-        not isinstance(cell, str) or re.match(r"[*]{0,2}[<≈≤≥−–\d]", cell) for cell in cells
-    )
-
-
-def _evidence_cell(value: str | float | None) -> Cell:
-    if value is None:
-        return Cell(units.NOT_APPLICABLE)
-    if isinstance(value, str):
-        bold = len(value) > 4 and value.startswith("**") and value.endswith("**")
-        return Cell(value[2:-2], "strong") if bold else Cell(value)
-    return Cell(units.integer(value) if isinstance(value, int) else units.ms_cell(value))

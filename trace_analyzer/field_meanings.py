@@ -129,6 +129,14 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "columns": "headers, with units",
         "rows": "cells; null where unknown",
         "ranges": "where to see it on the timeline",
+        "series": "values by step that show it",
+    },
+    "Series": {
+        "label": "what is shown: step time of rank 3",
+        "unit": "unit of the values",
+        "values": "one a step, in order; null where unknown",
+        "first": "number of the first step",
+        "marked": "steps that the finding is about",
     },
     "Range": {
         "rank": "whose timeline",

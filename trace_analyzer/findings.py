@@ -119,16 +119,31 @@ class Range(_Doc, frozen=True, kw_only=True):
     label: str = ""
 
 
+class Series(_Doc, frozen=True, kw_only=True):
+    """A value a step, drawn as bars from zero.
+
+    `first` is the number of the first step, `marked` those of the steps that the finding is about.
+    """
+
+    label: str
+    unit: str
+    values: list[Annotated[float, _meta("as `unit` says", "one step", "step")] | None]
+    first: StepId = 0
+    marked: list[StepId] = []
+
+
 class Evidence(_Doc, frozen=True, kw_only=True):
     """A table that proves something: `columns` are headers with units, rows are cells.
 
-    Text between two asterisks on each side is set in bold: "**15.4 ms**".
+    Text between two asterisks on each side is set in bold: "**15.4 ms**". `series` are drawn below
+    it; where there are only series, `columns` and `rows` are empty.
     """
 
     title: str
     columns: list[str]
     rows: list[list[str | float | int | None]]
     ranges: list[Range] = []
+    series: list[Series] = []
 
 
 class Finding(_Doc, frozen=True, kw_only=True):

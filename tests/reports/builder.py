@@ -25,6 +25,7 @@ from trace_analyzer.findings import (
     ReplayDoc,
     Report,
     RunDoc,
+    Series,
     SourceDoc,
     StepPartition,
     StepRow,
@@ -468,6 +469,10 @@ def late_rank_finding(**fields: Any) -> Finding:
                     ["Last to arrive, all-reduces", "0 of 70", "70 of 70", "all matched"],
                     ["GPU operations launched", 706, 706, "equal work"],
                 ],
+                ranges=[
+                    Range(rank=1, start_ns=(9 + 55 * k) * MS, end_ns=(24 + 55 * k) * MS)
+                    for k in range(5)
+                ],
             )
         ],
         "ranges": [
@@ -521,6 +526,16 @@ def slow_cpu_rank() -> Report:
         evidence=[],
         ranges=[],
         rival="",
+    )
+    slow = Series(
+        label="Unprofiled step of rank 0",
+        unit="ms",
+        values=[34.3, 34.1, 61.2, 34.4, 34.2, None, 60.8, 34.3],
+        first=12,
+        marked=[14, 18],
+    )
+    overlapped = change(
+        overlapped, evidence=[Evidence(title="Steps", columns=[], rows=[], series=[slow])]
     )
     copies = late_rank_finding(
         code="GPU005",

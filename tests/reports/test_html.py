@@ -287,7 +287,10 @@ def test_findings_open_and_closed(pages: dict[str, Node]) -> None:
     ]
     assert len(first.all("li")) == 3
     assert "Expect 25.7 ms a step" in first.one("div", "todo").text
-    assert first.one("a", href="#timeline").attributes["data-r"] == "1"
+    jump = first.one("div", "proof").one("a", href="#timeline")
+    assert jump.text == "Show in timeline"
+    # The range inside step 5, which the picture shows; the left edge is the first event, at 9 ms.
+    assert (jump.attributes["data-t"], jump.attributes["data-r"]) == ("110.0000-125.5000", "1")
     bars = [node.first("svg").all("rect") for node in findings]
     # The scale ends at 16 ms, the first round number above the largest ceiling, 15.4 ms.
     assert [r.attributes["width"] for r in bars[0]] == ["53.12%"]
@@ -298,6 +301,29 @@ def test_findings_open_and_closed(pages: dict[str, Node]) -> None:
         "fixing them together replays to 24.9 ms, 9.4 ms less"
         in pages["slow_cpu_rank"].one("section", id="findings").text
     )
+
+
+def test_evidence_links_to_its_places(pages: dict[str, Node]) -> None:
+    evidence = pages["slow_cpu_rank"].all("details", "finding")[0].one("div", "evidence")
+    cells = [link for row in evidence.all("tr") for link in row.all("a")]
+    assert [link.text for link in cells] == ["5 of 5"] * 3
+    assert {link.attributes["data-t"] for link in cells} == {"0.0000-15.0000"}
+    line = evidence.one("p", "places")
+    assert line.text == "In the timeline: step 3 , step 4 , step 5 , step 6 , step 7"
+    assert [link.attributes["data-t"] for link in line.all("a")][1] == "55.0000-70.0000"
+
+
+def test_series_are_bars_from_zero(pages: dict[str, Node]) -> None:
+    figure = pages["slow_cpu_rank"].all("details", "finding")[1].one("figure", "series")
+    assert figure.one("figcaption").text.replace("\N{NO-BREAK SPACE}", " ") == (
+        "Unprofiled step of rank 0, 8 steps from 12: median 34.3 ms, largest 61.2 ms at step 14; "
+        "red: what the finding is about."
+    )
+    bars = figure.all("rect")
+    assert [bar.attributes["class"] for bar in bars].count("bad") == 2
+    assert len(bars) == 7  # one value is unknown
+    tall = [float(bar.attributes["height"]) for bar in bars]
+    assert tall[2] / tall[0] == pytest.approx(61.2 / 34.3, rel=0.01)
 
 
 def test_findings_without_replay(pages: dict[str, Node]) -> None:
