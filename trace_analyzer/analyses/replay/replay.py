@@ -154,14 +154,20 @@ class Replay:
         return Gain(gain_ns=gain, interval_ns=self._interval(after, gain, mean=mean), left_ns=left)
 
     def _interval(self, after: StepTime, gain: float, *, mean: bool) -> tuple[float, float]:
-        """Return gain ± the steps' own variation (bootstrap) and the model's error together."""
+        """Return gain ± the steps' own variation (bootstrap) and the model's error together.
+
+        Medians are of steps drawn at random. Means are of steps with random weights, none of them
+        zero: what comes and goes was seen, and drawing steps could leave all of it out.
+        """
         before_ns, after_ns = self.time.table_ns, after.table_ns
         steps = before_ns.shape[1]
-        chosen = np.random.default_rng(0).integers(0, steps, (BOOTSTRAPS, steps))
-        statistic = np.mean if mean else np.median
+        random = np.random.default_rng(0)
+        chosen = random.integers(0, steps, (BOOTSTRAPS, steps))
+        weights = random.dirichlet(np.ones(steps), BOOTSTRAPS)
 
         def times(table: Float64Array) -> Float64Array:
-            found: Float64Array = np.max(statistic(table[:, chosen], axis=2), axis=0)
+            each = table @ weights.T if mean else np.median(table[:, chosen], axis=2)
+            found: Float64Array = np.max(each, axis=0)
             return found
 
         low, high = np.percentile(times(before_ns) - times(after_ns), [2.5, 97.5])
