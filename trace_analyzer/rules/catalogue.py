@@ -23,6 +23,7 @@ MODULES = (
     "unfinished_collective",
     "host_pause",
     "launch_blocking",
+    "launch_bound_step",
     "late_rank_host",
     "unequal_work",
     "few_channels",

@@ -15,6 +15,7 @@ import numpy as np
 
 from trace_analyzer.analyses.replay.build import Built
 from trace_analyzer.analyses.replay.peers import (
+    balanced_device,
     like_peers_device,
     like_peers_host,
     peer_pace,
@@ -122,13 +123,21 @@ class Edit:
 
     def like_peers(self, rank: int, *, host: bool = False, device: bool = False) -> None:
         """Give a rank the host times, or the durations of kernels, that its peers have."""
+        # Only the rank's own values are set: another edit may have changed those of its peers.
         if host:
+            own = self.node_slice(rank)
             gap, cost = like_peers_host(self.base, self.place(rank))
-            self.column("node_gap_ns")[:] = gap
-            self.column("node_cost_ns")[:] = cost
+            self.column("node_gap_ns")[own] = gap[own]
+            self.column("node_cost_ns")[own] = cost[own]
             self.batches(rank, peer_pace(self.base, self.place(rank)))
         if device:
-            self.column("op_base_ns")[:] = like_peers_device(self.base, self.place(rank))
+            mine = self.base.op_rank == self.place(rank)
+            found = like_peers_device(self.base, self.place(rank))
+            self.column("op_base_ns")[mine] = found[mine]
+
+    def balanced(self) -> None:
+        """Let every rank's kernels take the mean over ranks, as if work were shared out evenly."""
+        self.column("op_base_ns")[:] = balanced_device(self.base)
 
     # Device ---------------------------------------------------------------------------------
 

@@ -1,0 +1,112 @@
+"""RANK003: ranks that have more to compute than their peers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.rules.loop import diagnosed, recoverable_ms
+from tests.rules.ranks import Ranks
+from tests.rules.recorded import diagnosed_recording
+from trace_analyzer.analyses.unequal_work import Work, compare
+from trace_analyzer.model import Run
+from trace_analyzer.rules.unequal_work import RULE
+
+MB = 1_000_000
+
+
+def trained(world: int = 2, extra: int = 0, more: tuple[float, ...] = (), steps: int = 6) -> Run:
+    """Return a run in which the last rank launches `extra` kernels of 100 µs.
+
+    `more[step * world + rank]` is how much larger a rank's batch is in a step.
+    """
+    ranks = Ranks(world=world)
+    for number in range(steps):
+        ranks.step()
+        for rank in range(world):
+            larger = 1.0 + (more[number * world + rank] if more else 0.0)
+            ranks.kernels(10, 200 * larger, "forward", rank, grid=round(1_000 * larger))
+            if rank == world - 1:
+                ranks.kernels(extra, 100, "metric", rank)
+            ranks.kernels(10, 400 * larger, "backward", rank, grid=round(2_000 * larger))
+        ranks.collective(8 * MB)
+        ranks.join()
+        ranks.kernels(2, 300, "adam")
+    return ranks.run()
+
+
+def test_kernels_of_one_rank_alone_are_taken_out() -> None:
+    found = diagnosed(RULE, trained(extra=10))
+    (finding,) = found.findings
+    assert finding.kind == "fault"
+    assert finding.ranks == [1]
+    assert finding.title.startswith("Rank 1 computes 10 kernels a step that the peers do not")
+    assert recoverable_ms(found) == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_larger_batch_on_one_rank_is_given_its_peers_durations() -> None:
+    found = diagnosed(RULE, trained(world=3, more=(0.0, 0.0, 0.25) * 6))
+    (finding,) = found.findings
+    assert finding.ranks == [2]
+    assert "25 % more blocks" in finding.title
+    assert recoverable_ms(found) == pytest.approx(0.25 * 6.0, abs=0.1)
+
+
+def test_random_image_sizes_make_another_rank_last_every_step() -> None:
+    # Symptom: two GPUs are hardly faster than one, loading takes equally long on both.
+    more = tuple(np.random.default_rng(3).permuted(np.tile([[0.0, 0.5]], (12, 1)), axis=1).ravel())
+    found = diagnosed(RULE, trained(more=more, steps=12))
+    (finding,) = found.findings
+    assert finding.ranks == [0, 1]
+    assert "another rank has the largest" in finding.title
+    # The larger of two batches takes 3 ms longer, their mean 1.5 ms.
+    assert recoverable_ms(found) == pytest.approx(1.5, abs=0.2)
+
+
+def test_equal_work_passes_even_where_one_rank_is_slower() -> None:
+    ranks = Ranks()
+    for _ in range(6):
+        ranks.step()
+        ranks.kernels(10, 200, "forward", 0)
+        ranks.kernels(10, 300, "forward", 1)
+        ranks.collective(8 * MB)
+        ranks.join()
+    found = diagnosed(RULE, ranks.run())
+    assert not found.findings
+    assert found.checks[0].state == "passed"
+
+
+def test_stages_that_differ_by_design_are_not_compared() -> None:
+    ranks = Ranks()
+    for _ in range(6):
+        ranks.step()
+        ranks.kernels(20, 200, "encoder", 0)
+        ranks.kernels(4, 200, "head", 1)
+        ranks.collective(8 * MB)
+        ranks.join()
+    found = diagnosed(RULE, ranks.run())
+    assert not found.findings
+    assert found.checks[0].state == "not-applicable"
+
+
+def test_kernels_are_lined_up_around_what_is_left_over() -> None:
+    def work(names: list[int]) -> Work:
+        count = len(names)
+        return Work(
+            row=np.arange(count) + 100,
+            step=np.zeros(count, dtype=np.int64),
+            name=np.array(names, dtype=np.int64),
+            blocks=np.ones(count, dtype=np.int64),
+        )
+
+    one, other = work([1, 2, 3, 9, 9, 4, 5, 8, 6]), work([1, 2, 3, 4, 7, 6])
+    found = compare(one, other)
+    assert found.surplus.tolist() == [103, 104, 107]
+    assert (found.missing, found.lined_up) == (0, 6)
+    assert compare(other, one).missing == 3
+
+
+def test_recorded_healthy_run_lines_up() -> None:
+    found = diagnosed_recording(RULE, "gpt-small-ddp.healthy_1.kineto")
+    assert not found.findings
+    assert found.checks[0].state == "passed"
