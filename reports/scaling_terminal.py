@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trace_analyzer.reports import scaling_words as words
 from trace_analyzer.reports import units
 from trace_analyzer.reports.document_trust import add_warnings
+from trace_analyzer.reports.names import display_width, fit, visible
 from trace_analyzer.reports.scaling_words import FallRow
 from trace_analyzer.reports.terminal import BLOCKS, LEAST_WIDTH, PLAIN
 from trace_analyzer.reports.terminal_page import Page, aligned
@@ -44,22 +47,28 @@ def _loss(page: Page, report: ScalingReport) -> None:
     if not rows:
         return
     page.heading("From the ideal step to the measured one, ms a step")
-    label = min(max(len(row.label) for row in rows), page.width * 2 // 5)
-    value = max(len(row.value) for row in rows)
-    room = max(page.width - label - value - 4, 8)
-    most = max(max(row.start_ms, row.end_ms) for row in rows)
-    for row in rows:
-        head = row.label.replace(units.NBSP, " ")[:label].ljust(label)
-        bar = _bar(page, row, room, most)
-        text = row.value.replace(units.NBSP, " ").rjust(value)
-        page.lines.append(f"{page.paint(head, 'bold') if row.total else head}  {bar}  {text}")
+    add_waterfall(page, rows)
     rank = f"Parts of rank {point.loss_rank}, which waits least for its peers. "
     page.add(rank + words.residual_sentence(report), "quiet")
 
 
+def add_waterfall(page: Page, rows: Sequence[FallRow]) -> None:
+    """Add a waterfall: a line a row, its bar where it stands on the common scale."""
+    label = min(max(display_width(row.label) for row in rows), page.width * 2 // 5)
+    value = max(len(row.value) for row in rows)
+    room = max(page.width - label - value - 4, 8)
+    most = max(max(row.start_ms, row.end_ms) for row in rows)
+    for row in rows:
+        head = fit(visible(row.label).replace(units.NBSP, " "), label)
+        head += " " * (label - display_width(head))
+        bar = _bar(page, row, room, most)
+        text = row.value.replace(units.NBSP, " ").rjust(value)
+        page.lines.append(f"{page.paint(head, 'bold') if row.total else head}  {bar}  {text}")
+
+
 def _bar(page: Page, row: FallRow, room: int, most: float) -> str:
     low, high = sorted((row.start_ms, row.end_ms))
-    first, last = round(low / most * room), round(high / most * room)
+    first, last = (round(max(end, 0.0) / most * room) if most > 0 else 0 for end in (low, high))
     last = min(max(last, first + 1), room)
     first = min(first, last - 1)
     sign, style = _SIGNS[row.cls]

@@ -109,6 +109,8 @@ class KernelChange(_Doc, frozen=True, kw_only=True):
     instead_of: str = ""
     places_changed: Annotated[int, _meta("1", "places in a step", "row")] | None = None
     places: Annotated[int, _meta("1", "places in a step", "row")] | None = None
+    base_beside: Annotated[float, _meta("1", "share of its time", "row")] = 0.0
+    other_beside: Annotated[float, _meta("1", "share of its time", "row")] = 0.0
 
 
 class ValueChange(_Doc, frozen=True, kw_only=True):

@@ -228,6 +228,8 @@ COMPARISON: Mapping[str, Mapping[str, str]] = {
         "instead_of": "kernel that a replacing one stands for; empty otherwise",
         "places_changed": "places in a step in which its time differs by more than two starts do",
         "places": "places in a step where it runs; null where the runs differ in it",
+        "base_beside": "how much of it runs beside communication in the base, which slows it down",
+        "other_beside": "the same in the other run",
     },
     "CollectiveChange": {
         "operation": "allreduce, allgather, reducescatter, broadcast, send, …",

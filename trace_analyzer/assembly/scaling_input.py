@@ -61,7 +61,7 @@ def measure(item: ScalingInput, *, profiled: bool) -> Measurement:
     plain = None if profiled and item.study is not None else unprofiled_step(item.unprofiled)
     if plain is not None:
         return Measurement(ranks=item.ranks, basis="unprofiled", series=clean(plain.steps_ms))
-    series = None if item.study is None else _traced_steps(item.study)
+    series = None if item.study is None else traced_steps(item.study)
     if series is None:
         raise TraceAnalyzerError(
             f"{item.name}: no step was recorded; record steps (prof.step(), or an NVTX range) or "
@@ -70,7 +70,7 @@ def measure(item: ScalingInput, *, profiled: bool) -> Measurement:
     return Measurement(ranks=item.ranks, basis="profiled", series=series)
 
 
-def _traced_steps(study: Study) -> CleanSeries | None:
+def traced_steps(study: Study) -> CleanSeries | None:
     """Return the traced steps of the slowest rank; None without a complete one."""
     series = [
         clean(item.parts.length_ns / 1e6)

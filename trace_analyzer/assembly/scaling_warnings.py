@@ -84,11 +84,16 @@ def comparability_warnings(
     found = []
     if refusing:
         named = "; ".join(f"{item.what}: {item.base} against {item.other}" for item in refusing)
-        found.append(_warning("TRC013", "error", f"{runs} are not comparable: {named}", effect))
+        found.append(_warning("TRC013", "error", f"not comparable ({runs}): {named}", effect))
     if others:
         named = "; ".join(f"{item.what}: {item.base} against {item.other}" for item in others)
         found.append(
-            _warning("TRC013", "note", f"{runs} differ in {named}", "it may explain a difference")
+            _warning(
+                "TRC013",
+                "note",
+                f"the runs ({runs}) differ in {named}",
+                "it may explain a difference",
+            )
         )
     return found
 

@@ -14,6 +14,9 @@ VERBS = {
     "analyze": Verb(
         "trace_analyzer.cli.analyze:analyze", "Say where the time of a run went, and why."
     ),
+    "compare": Verb(
+        "trace_analyzer.cli.compare:compare", "Say what changed from one run to another."
+    ),
     "scaling": Verb(
         "trace_analyzer.cli.scaling:scaling",
         "Say what several GPUs give against one, and where the loss goes.",

@@ -226,11 +226,12 @@ def batch_difference(ratio: float | None, expected: float = 1.0) -> list[Differe
     """Return the difference in work a rank; `ratio` is base over other, `expected` what it may be."""
     if ratio is None or abs(ratio / expected - 1.0) <= _LIKE:
         return []
+    more = f"{max(ratio, 1.0 / ratio):.3g} times as much work a step"
     return [
         Difference(
             what="batch of a rank",
-            base=f"{ratio:.3g} times the other run's" if ratio >= 1.0 else "1",
-            other="1" if ratio >= 1.0 else f"{1.0 / ratio:.3g} times the base's",
+            base=more if ratio >= 1.0 else "1",
+            other="1" if ratio >= 1.0 else more,
             refuses=True,
         )
     ]

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from trace_analyzer import intervals
 from trace_analyzer.analyses.comparison.changes import changes
 from trace_analyzer.analyses.comparison.kernel_names import canonical
 from trace_analyzer.analyses.comparison.step_values import step_rows
@@ -46,7 +47,8 @@ class KernelChange:
 
     `instead_of` is the kernel that a replacing one stands for. `positions` says in how many of the
     launches of a step the kernel takes longer or shorter by more than runs differ, and of how many;
-    None where their number differs.
+    None where their number differs. `base_beside` and `other_beside` are the shares of its time in
+    which communication runs beside it, which slows it down.
     """
 
     name: str
@@ -62,6 +64,8 @@ class KernelChange:
     interval_ms: tuple[float, float] | None
     instead_of: str = ""
     positions: tuple[int, int] | None = None
+    base_beside: float = 0.0
+    other_beside: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +81,7 @@ class _Launches:
     rank: Int64Array
     duration_ns: Int64Array
     place: Int64Array
+    beside_ns: Int64Array
     steps: int
     ranks: int
 
@@ -106,6 +111,7 @@ def compare_kernels(
     calls = [_by_step(side, len(keys), ms=False).mean(axis=0) for side in (ours, theirs)]
     step_ms = float(np.mean([_mean_step_ms(item) for item in _chosen(base, ranks)]))
     positions = _positions(ours, theirs, len(keys))
+    beside = [_beside(side, len(keys)) for side in (ours, theirs)]
     rows = []
     for at in np.flatnonzero(calls[0] + calls[1] > 0).tolist():
         counts = float(calls[0][at]), float(calls[1][at])
@@ -128,6 +134,8 @@ def compare_kernels(
                 interval_ms=(float(found.low[at]), float(found.high[at])) if bounded else None,
                 instead_of=keys[instead[at]][0] if at in instead else "",
                 positions=positions.get(at) if kind in {"slower", "faster"} else None,
+                base_beside=float(beside[0][at]),
+                other_beside=float(beside[1][at]),
             )
         )
     rows.sort(key=lambda row: (row.kind == "indistinguishable", -abs(row.change_ms), row.name))
@@ -166,11 +174,14 @@ def _launches(
                     np.full(len(rows), position, dtype=np.int64),
                     (operations.end_ns - operations.start_ns)[rows],
                     position_in_step(key, step[rows]),
+                    intervals.coverage(
+                        item.busy.comm, operations.start_ns[rows], operations.end_ns[rows]
+                    ),
                 ]
             )
         )
-    key, step, rank, duration, place = np.concatenate(columns, axis=1)
-    return _Launches(key, step, rank, duration, place, steps, len(items))
+    key, step, rank, duration, place, beside = np.concatenate(columns, axis=1)
+    return _Launches(key, step, rank, duration, place, beside, steps, len(items))
 
 
 def _keys(
@@ -212,6 +223,13 @@ def _by_step(side: _Launches, keys: int, *, ms: bool) -> Float64Array:
     weight = side.duration_ns / 1e6 if ms else np.ones(len(side.key))
     total = np.bincount(side.step * keys + side.key, weights=weight, minlength=side.steps * keys)
     return total.reshape(side.steps, keys) / side.ranks
+
+
+def _beside(side: _Launches, keys: int) -> Float64Array:
+    """Return the share of each key's time in which communication runs beside it."""
+    total = np.bincount(side.key, weights=side.duration_ns, minlength=keys)
+    beside = np.bincount(side.key, weights=side.beside_ns, minlength=keys)
+    return beside / np.maximum(total, 1.0)
 
 
 def _kind(

@@ -72,15 +72,17 @@ def resampled(
     return statistic(values[index], axis=1)
 
 
-def median_draws(series: CleanSeries, generator: np.random.Generator) -> Draws:
-    """Return the median of the steady steps, and draws of it."""
+def median_draws(
+    series: CleanSeries, generator: np.random.Generator, *, least: int = LEAST_STEPS
+) -> Draws:
+    """Return the median of the steady steps, and draws of it from `least` steps on."""
     value = log(series.median_ms)
     steady = series.steady_ms
-    if len(steady) < LEAST_STEPS:
+    if len(steady) < least:
         return Draws(
             log_value=value,
             log_draws=None,
-            reason=f"{len(steady)} steady steps: an interval needs {LEAST_STEPS}",
+            reason=f"{len(steady)} steady steps: an interval needs {least}",
         )
     return _widened(steady, value, series.correlation, series.effective, generator, np.median)
 
