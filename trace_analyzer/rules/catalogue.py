@@ -25,6 +25,7 @@ MODULES = (
     "launch_blocking",
     "launch_bound_step",
     "late_rank_host",
+    "late_rank_device",
     "unequal_work",
     "few_channels",
     "redundant_gradient_sync",

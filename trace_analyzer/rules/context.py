@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from trace_analyzer import intervals
 from trace_analyzer.analyses.replay.replay import Replay
+from trace_analyzer.analyses.replay.starvation import Starvation, starvation
 from trace_analyzer.analyses.study import RankStudy, Study
 from trace_analyzer.analyses.transfers import Transfers, transfers
 from trace_analyzer.findings import Range
 from trace_analyzer.intervals import Intervals
-from trace_analyzer.schema import AnyArray, BoolArray, Int64Array
+from trace_analyzer.schema import AnyArray, BoolArray, Int64Array, is_na
 
 LARGEST_RANGES = 12
 
@@ -61,6 +62,13 @@ class Context:
             {number: self.in_steady(number) for number in ranks},
         )
 
+    @cached_property
+    def starvation(self) -> Mapping[int, Starvation]:
+        """Where each rank's GPU waits for its host without the profiler; empty without a replay."""
+        if self.replay is None:
+            return {}
+        return starvation(self.replay.built, self.replay.base)
+
     def steady_windows(self, rank: int) -> Intervals:
         """Return the steady steps of a rank on its device, as intervals."""
         item = self.study.ranks[rank]
@@ -92,6 +100,13 @@ class Context:
     def events_in_steady(self, rank: int) -> BoolArray:
         """Return which host events of a rank began in the host part of its steady steps."""
         return self.starts_in(self.study.ranks[rank].rank.events.start_ns, self.host_windows(rank))
+
+    def launched_in(self, rank: int, spans: Intervals) -> Int64Array:
+        """Return the GPU operations of a rank whose launch calls begin in `spans`."""
+        recorded = self.study.ranks[rank].rank
+        rows = np.flatnonzero(~is_na(recorded.operations.launch))
+        start = recorded.calls.start_ns[recorded.operations.launch[rows]]
+        return rows[self.starts_in(start, spans)].astype(np.int64)
 
     @staticmethod
     def starts_in(start_ns: Int64Array, windows: Intervals) -> BoolArray:
