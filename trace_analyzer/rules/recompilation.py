@@ -149,7 +149,7 @@ def _seen(context: Context, number: int) -> _Compilation:
     begin, end = item.steps.host_start_ns[first:], item.steps.host_end_ns[first:]
     window = intervals.single(int(begin[0]), int(end[-1]))
     graphs = intervals.intersect(_captures(item.rank), window)
-    spans = intervals.intersect(intervals.merge(_compiling(item.rank), graphs), window)
+    spans = intervals.intersect(intervals.merge(compiling(item.rank), graphs), window)
     idle = intervals.subtract(spans, item.busy.any)
     return _Compilation(
         spans=spans,
@@ -160,7 +160,8 @@ def _seen(context: Context, number: int) -> _Compilation:
     )
 
 
-def _compiling(rank: Rank) -> Intervals:
+def compiling(rank: Rank) -> Intervals:
+    """Return when the launching threads of a rank compile."""
     events = rank.events
     named = np.array([_COMPILING.search(text) is not None for text in rank.names], dtype=np.bool_)
     rows = (

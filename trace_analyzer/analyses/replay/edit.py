@@ -183,6 +183,11 @@ class Edit:
         base, at = self.column("op_base_ns"), self.operations(rank, rows)
         base[at] = np.rint(base[at] * values)
 
+    def scale_gaps(self, rank: int, op_rows: Iterable[int] | AnyArray, factor: float) -> None:
+        """Multiply the device's pause before GPU operations that follow others."""
+        gap, at = self.column("op_gap_ns"), self.operations(rank, op_rows)
+        gap[at] = np.rint(gap[at] * factor)
+
     def transfer(self, instances: AnyArray, transfer_ns: AnyArray | float) -> None:
         """Set the transfer of matched collectives, ns; `instances` are those of the matches."""
         wanted = np.asarray(instances, dtype=np.int64)
