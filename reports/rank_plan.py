@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trace_analyzer.reports import units
-from trace_analyzer.timeline import RankTimeline
+from trace_analyzer.timeline import Lane, LaneKind, RankTimeline
 
 ONE_BY_ONE = 8  # ranks that get a lane of their own though they are not opened
 _ALL_OPEN = 4
 _GROUP = 8  # ranks of a group where hosts are not known
 _MOST_GROUPS = 32
+# Lanes of a rank that are drawn: static/timeline_rows.js opens the same ones first.
+_MOST_LANES = {LaneKind.RANGES: 1, LaneKind.HOST: 4, LaneKind.STREAM: 6, LaneKind.COMM: 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +49,16 @@ def plan_ranks(ranks: Sequence[RankTimeline], chosen: Sequence[int]) -> Plan:
     drawn = [(f"Ranks {units.ranges(group)}", group) for group in members[:_MOST_GROUPS]]
     left_out = sum(len(group) for group in members[_MOST_GROUPS:])
     return Plan(opened, tuple(drawn), left_out)
+
+
+def busiest_lanes(rank: RankTimeline) -> tuple[Lane, ...]:
+    """Return the lanes to draw, in their order: of many threads or streams those that do most."""
+
+    def work(lane: Lane) -> int:
+        return int((lane.slices.end_ns - lane.slices.start_ns).sum())
+
+    kept: set[int] = set()
+    for kind, most in _MOST_LANES.items():
+        of_kind = [at for at, lane in enumerate(rank.outer_lanes) if lane.kind == kind]
+        kept.update(sorted(of_kind, key=lambda at: -work(rank.outer_lanes[at]))[:most])
+    return tuple(lane for at, lane in enumerate(rank.outer_lanes) if at in kept)

@@ -118,11 +118,19 @@ class Scale:
         """Return the vertical grid lines."""
         return join([vertical("grid", self(tick), top, bottom) for tick in self.ticks])
 
-    def labels(self, y: float) -> Markup:
-        """Return the tick labels, with the unit at the first and the last."""
+    def labels(self, y: float, plot_px: float = NARROW_PX) -> Markup:
+        """Return the tick labels, with the unit at the first and the last.
+
+        A label that would touch the last one in a plot of `plot_px` is left out.
+        """
         step = self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else self.end
+        last_px = text_px(f"{units.tick_label(self.end, step)}{units.NBSP}{self.unit}")
         shown = []
         for position, tick in enumerate(self.ticks):
+            half_px = text_px(units.tick_label(tick, step)) / 2
+            touches = (1 - self(tick)) * plot_px < last_px + half_px
+            if touches and 0 < position < len(self.ticks) - 1:
+                continue
             last = position == len(self.ticks) - 1
             label = units.tick_label(tick, step)
             if position == 0 or last:

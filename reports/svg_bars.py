@@ -11,6 +11,7 @@ from trace_analyzer.reports import svg, units
 from trace_analyzer.reports.svg import Scale
 
 RULER_PX = 470.0
+GAIN_PX = 310.0  # the bars of findings, on a wide screen
 _RULER_HEIGHT = 16.0
 _ROOM_RIGHT = 0.68  # a bar that ends before this has room for a label behind it
 
@@ -129,7 +130,7 @@ def gain_bar(
 
 def gain_axis(scale: Scale) -> Markup:
     """Return the axis above the findings."""
-    return svg.drawing(scale.labels(11), scale.grid(17, 22), height=22, cls="plot")
+    return svg.drawing(scale.labels(11, GAIN_PX), scale.grid(17, 22), height=22, cls="plot")
 
 
 _INSIDE = {

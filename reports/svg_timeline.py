@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from trace_analyzer.reports import svg, svg_lanes, svg_marks, svg_overview, units
 from trace_analyzer.reports.names import cut_middle, short_names
-from trace_analyzer.reports.rank_plan import ONE_BY_ONE, Plan, plan_ranks
+from trace_analyzer.reports.rank_plan import ONE_BY_ONE, Plan, busiest_lanes, plan_ranks
 from trace_analyzer.reports.svg_lanes import View
 from trace_analyzer.timeline import LaneKind, RankTimeline, Timeline
 
@@ -22,7 +22,6 @@ _BOOKMARK_PX = 17
 _LABEL = 21  # characters of a lane's label
 _NOTE_PX = 22
 _WORTH_AN_OVERVIEW = 0.9  # of the recording: where more than that is shown there is none
-_MOST_LANES = 12  # a rank
 _FOLDED_COLUMNS = 300
 _NS_PER_MS = 1e6
 
@@ -224,7 +223,8 @@ def _open_rank(
     top = sheet.y + 2
     sheet.y += _HEADER_PX
     host_top = host_bottom = 0.0
-    for lane in rank.outer_lanes[:_MOST_LANES]:
+    lanes = busiest_lanes(rank)
+    for lane in lanes:
         height = _LANE_PX[lane.kind]
         y = sheet.y
         sheet.label(_lane_label(lane.label), y + height / 2 + 4)
@@ -240,8 +240,8 @@ def _open_rank(
         if lane.kind == LaneKind.HOST:
             host_top, host_bottom = host_top or y, y + height
         sheet.y += height + _LANE_GAP[lane.kind]
-    if len(rank.outer_lanes) > _MOST_LANES:
-        more = units.plural(len(rank.outer_lanes) - _MOST_LANES, "lane")
+    if len(lanes) < len(rank.outer_lanes):
+        more = units.plural(len(rank.outer_lanes) - len(lanes), "lane")
         sheet.label(f"{more} more", sheet.y + 11, cls="quiet")
         sheet.y += 16
     bounds = {span.start_ns for span in rank.steps} | {span.end_ns for span in rank.steps}

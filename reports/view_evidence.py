@@ -90,9 +90,13 @@ def evidence_view(item: Evidence, timeline: Timeline | None) -> EvidenceView:
         for index, name in enumerate(item.columns)
     )
     seen_in = [name.strip().lower() == _SEEN_IN for name in item.columns]
+    whole = [_whole(item, index) for index in range(len(item.columns))]
     first = found[0] if found else None
     rows = tuple(
-        tuple(_cell(v, first if here else None) for v, here in zip(row, seen_in, strict=False))
+        tuple(
+            _cell(value, first if seen_in[at] else None, whole=whole[at])
+            for at, value in enumerate(row[: len(columns)])
+        )
         for row in item.rows
     )
     table = Table(caption=item.title, columns=columns, rows=rows, note=item.title)
@@ -116,7 +120,13 @@ def _numeric(item: Evidence, index: int) -> bool:
     return index > 0 and all(not isinstance(cell, str) or _NUMBER.match(cell) for cell in cells)
 
 
-def _cell(value: str | float | None, place: Jump | None) -> Cell:
+def _whole(item: Evidence, index: int) -> bool:
+    """Return whether all numbers of a column are whole: counts, though written as decimals."""
+    cells = [row[index] for row in item.rows if index < len(row)]
+    return all(float(cell).is_integer() for cell in cells if isinstance(cell, int | float))
+
+
+def _cell(value: str | float | None, place: Jump | None, *, whole: bool) -> Cell:
     if value is None:
         return Cell(units.NOT_APPLICABLE)
     if isinstance(value, str):
@@ -124,7 +134,7 @@ def _cell(value: str | float | None, place: Jump | None) -> Cell:
             return Cell(value, jump=Jump(place.start_ms, place.end_ms, place.rank, value))
         bold = len(value) > 4 and value.startswith("**") and value.endswith("**")
         return Cell(value[2:-2], "strong") if bold else Cell(value)
-    return Cell(units.integer(value) if isinstance(value, int) else units.ms_cell(value))
+    return Cell(units.integer(value) if whole else units.ms_cell(value))
 
 
 def _series(series: Series) -> SeriesView:

@@ -150,7 +150,10 @@ def _view(
         strip_title=_strip_title(timeline),
         jump=best_place(finding.ranges, timeline),
         evidence=tuple(evidence_view(item, timeline) for item in finding.evidence),
-        how_sure=Paragraph(f"{finding.confidence.capitalize()}.", finding.confidence_reason),
+        how_sure=Paragraph(
+            f"{finding.confidence.capitalize()}.",
+            summary.sentence(finding.confidence_reason) if finding.confidence_reason else "",
+        ),
         rival_heading=heading,
         rival=rival,
         limits=finding.limits,

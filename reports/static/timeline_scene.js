@@ -135,29 +135,39 @@ const TimelineScene = function (c) {
       pen.fillRect(left, top, right - left, tall);
       pen.strokeRect(left, top, right - left, tall);
       pen.font = D.BOLD;
-      D.label(pen, mark.note, (Math.max(left, 0) + Math.min(right, state.width)) / 2, top + tall / 2 + 4, right - left - 8, colors.bad, null);
+      const room = Math.min(right, state.width) - Math.max(left, 0) - 8;
+      const text = [mark.note, duration(mark.end - mark.start)].find((words) => D.textWidth(pen, words) <= room);
+      if (text) D.label(pen, text, (Math.max(left, 0) + Math.min(right, state.width)) / 2, top + tall / 2 + 4, room, colors.bad, null);
     }
   }
+  // Ranges of one finding that touch on the screen share a flag, whatever their rank.
   function flags() {
     const { colors } = state;
+    const seen = model.marks.filter((mark) => mark.end >= state.from && mark.start <= state.to);
+    const flown = [];
+    for (const mark of seen) {
+      const left = Math.max(x(mark.start), 0), right = Math.max(Math.min(x(mark.end), state.width), left + 4);
+      const last = flown.findLast((flag) => flag.mark.number === mark.number);
+      if (last && left <= last.right + 2) last.right = Math.max(last.right, right);
+      else flown.push({ mark, left, right });
+    }
     pen.textAlign = "left";
-    model.marks.forEach((mark, at) => {
-      if (mark.end < state.from || mark.start > state.to) return;
-      const y = rows.flagTop(mark), height = rows.FLAG_PX - 1;
-      const left = Math.max(x(mark.start), 0), width = Math.max(Math.min(x(mark.end), state.width) - left, 4);
+    pen.font = D.BOLD;
+    const height = rows.FLAG_PX - 1;
+    for (const { mark, left, right } of flown) {
       pen.fillStyle = colors.bad;
-      pen.fillRect(left, y, width, height);
-      if (at === state.mark) {
-        pen.strokeStyle = colors.link;
-        pen.lineWidth = 2;
-        pen.strokeRect(left + 1, y + 1, Math.max(width - 2, 2), height - 2);
-      }
-      pen.font = D.BOLD;
+      pen.fillRect(left, rows.flagTop(mark), right - left, height);
       const texts = [mark.number + " " + mark.code + " " + mark.name, mark.number + " " + mark.code, String(mark.number)];
-      const text = texts.find((item) => D.textWidth(pen, item) <= width - 8);
-      if (text) D.label(pen, text, left + 5, y + 12, width, colors["on-bad"], null);
-    });
+      const text = texts.find((item) => D.textWidth(pen, item) <= right - left - 8);
+      if (text) D.label(pen, text, left + 5, rows.flagTop(mark) + 12, right - left, colors["on-bad"], null);
+    }
     pen.textAlign = "center";
+    const chosen = model.marks[state.mark];
+    if (!chosen || !seen.includes(chosen)) return;
+    const left = Math.max(x(chosen.start), 0), right = Math.min(x(chosen.end), state.width);
+    pen.strokeStyle = colors.link;
+    pen.lineWidth = 2;
+    pen.strokeRect(left + 1, rows.flagTop(chosen) + 1, Math.max(right - left - 2, 3), height - 2);
   }
   function selection() {
     const item = state.picked;

@@ -13,7 +13,7 @@ from tests.reports import builder
 from trace_analyzer.findings import Range
 from trace_analyzer.reports import rank_plan, svg_lanes, svg_marks, svg_proof, svg_timeline
 from trace_analyzer.reports.svg_lanes import View
-from trace_analyzer.timeline import Lane, LaneKind, SliceKind, Timeline
+from trace_analyzer.timeline import Lane, LaneKind, RankTimeline, SliceKind, Timeline
 
 Path = list[tuple[int, int, int]]
 
@@ -148,6 +148,27 @@ def test_ranks_are_opened_folded_and_grouped() -> None:
         tuple(range(9, 17)),
         (17, 18, 19),
     ]
+
+
+def test_of_many_threads_and_streams_the_busiest_are_drawn() -> None:
+    threads = [
+        builder.lane(LaneKind.HOST, f"host · thread {n}", [(0, n + 1, SliceKind.HOST, 3)])
+        for n in range(9)
+    ]
+    streams = [
+        builder.lane(LaneKind.STREAM, f"GPU · stream {n}", [(0, 20 - n, SliceKind.COMPUTE, 0)])
+        for n in range(9)
+    ]
+    comm = builder.lane(LaneKind.COMM, "NCCL · stream 17", [(0, 1, SliceKind.COMM, 1)])
+    rank = RankTimeline(rank=0, lanes=(*threads, *streams, comm))
+    labels = [lane.label for lane in rank_plan.busiest_lanes(rank)]
+    assert labels == [
+        *(f"host · thread {n}" for n in range(5, 9)),
+        *(f"GPU · stream {n}" for n in range(6)),
+        "NCCL · stream 17",
+    ]
+    drawn = svg_timeline.figure(Timeline(names=builder.NAMES, ranks=(rank,)), [], [], [])
+    assert "8\N{NO-BREAK SPACE}lanes more" in drawn.labels
 
 
 def test_timeline_draws_lanes_bookmarks_and_notes() -> None:
