@@ -1,0 +1,167 @@
+"""How fast one rank's kernels run against the same kernels of its peers, and against its own.
+
+Kernels are compared one by one, in the order of their streams inside a step, where ranks launch the
+same ones. A communication kernel that waits takes its share of a device, so that only kernels with
+none beside them, on any of the ranks, count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trace_analyzer.analyses.contention import ALONE, matrix_names, resident_share
+from trace_analyzer.analyses.study import RankStudy
+from trace_analyzer.analyses.unequal_work import Work
+from trace_analyzer.schema import BoolArray, Float64Array, Int64Array
+
+# GPUs of one model differ by about 8 % on average in large clusters, by power and cooling (Sinha et
+# al., SC 2022); two healthy H200 of one host differed by up to 4 % (measured). Up to that, a rank's
+# GPU is as fast as the others.
+USUAL_SPREAD = 0.08
+# Kernels below this vary by themselves.
+LEAST_NS = 20_000
+# Below this many compared kernels nothing is said.
+LEAST_KERNELS = 20
+# Durations of one kernel over steps, of which this quantile is what it takes undisturbed.
+UNDISTURBED = 0.25
+LEAST_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How much longer a rank's kernels take than the reference does: 1.0 is equally long.
+
+    `overall` is the ratio of sums, `matrix` and `other` that of each class (None with too few
+    kernels), `middle` and `highest` the median and the 99th percentile of single kernels.
+    """
+
+    kernels: int
+    overall: float
+    matrix: float | None
+    other: float | None
+    middle: float
+    highest: float
+
+    @property
+    def irregular(self) -> bool:
+        """Whether some kernels take very much longer and most hardly at all."""
+        return self.middle - 1.0 < (self.overall - 1.0) / 3.0
+
+    @property
+    def clock(self) -> bool:
+        """Whether mathematics is slower and memory is not, as under a lower clock."""
+        if self.matrix is None or self.other is None or self.irregular:
+            return False
+        return self.other - 1.0 < (self.matrix - 1.0) / 2.0
+
+
+def against_peers(
+    ranks: Mapping[int, RankStudy], work: Mapping[int, Work], number: int
+) -> Pace | None:
+    """Return a rank's pace against the median of its peers, None where too little compares."""
+    own, alone = work[number], {rank: _alone(ranks[rank], work[rank]) for rank in work}
+    lengths = {rank: _lengths(ranks[rank], work[rank]) for rank in work}
+    matrix = matrix_names(ranks[number].rank)[ranks[number].rank.operations.name[own.row]]
+    mine: list[Float64Array] = []
+    theirs: list[Float64Array] = []
+    kind: list[BoolArray] = []
+    for step in np.unique(own.step).tolist():
+        here = own.of_step(step)
+        peers = [
+            (rank, there)
+            for rank in work
+            if rank != number
+            for there in [work[rank].of_step(step)]
+            if np.array_equal(work[rank].name[there], own.name[here])
+        ]
+        if not peers:
+            continue
+        kept = alone[number][here].copy()
+        for rank, there in peers:
+            kept &= alone[rank][there]
+        reference = np.median([lengths[rank][there] for rank, there in peers], axis=0)
+        kept &= reference >= LEAST_NS
+        mine.append(lengths[number][here][kept])
+        theirs.append(reference[kept])
+        kind.append(matrix[here][kept])
+    if not mine:
+        return None
+    return _pace(np.concatenate(mine), np.concatenate(theirs), np.concatenate(kind))
+
+
+def against_itself(item: RankStudy, own: Work) -> tuple[Pace | None, Float64Array]:
+    """Return a rank's pace against its own undisturbed kernels, and their durations.
+
+    Undisturbed is a low quantile of what the kernel at the same place of other steps takes. The
+    array has one duration for each of the work's kernels; its own where steps do not compare.
+    """
+    length = _lengths(item, own)
+    undisturbed = length.copy()
+    steps = np.unique(own.step).tolist()
+    parts = [own.of_step(step) for step in steps]
+    alike = [part for part in parts if np.array_equal(own.name[part], own.name[parts[-1]])]
+    if len(alike) < LEAST_STEPS:
+        return None, undisturbed
+    table = np.stack([length[part] for part in alike])
+    quiet = np.quantile(table, UNDISTURBED, axis=0, method="lower")
+    alone = np.stack([_alone(item, own)[part] for part in alike])
+    for part in alike:
+        undisturbed[part] = np.minimum(quiet, length[part])
+    matrix = matrix_names(item.rank)[item.rank.operations.name[own.row[alike[0]]]]
+    kept = alone.all(axis=0) & (quiet >= LEAST_NS)
+    count = len(alike)
+    return (
+        _pace(
+            table[:, kept].ravel(),
+            np.tile(quiet[kept], count),
+            np.tile(matrix[kept], count),
+        ),
+        undisturbed,
+    )
+
+
+def _pace(mine: Float64Array, reference: Float64Array, matrix: BoolArray) -> Pace | None:
+    if len(mine) < LEAST_KERNELS:
+        return None
+    single = mine / reference
+
+    def ratio(chosen: BoolArray) -> float | None:
+        if int(chosen.sum()) < LEAST_KERNELS:
+            return None
+        return float(mine[chosen].sum() / reference[chosen].sum())
+
+    middle, highest = np.quantile(single, [0.5, 0.99])
+    return Pace(
+        kernels=len(mine),
+        overall=float(mine.sum() / reference.sum()),
+        matrix=ratio(matrix),
+        other=ratio(~matrix),
+        middle=float(middle),
+        highest=float(highest),
+    )
+
+
+def _lengths(item: RankStudy, own: Work) -> Float64Array:
+    operations = item.rank.operations
+    found: Float64Array = (operations.end_ns - operations.start_ns)[own.row].astype(np.float64)
+    return found
+
+
+def _alone(item: RankStudy, own: Work) -> BoolArray:
+    share: Float64Array = resident_share(item.rank, item.busy)[own.row]
+    found: BoolArray = share <= ALONE
+    return found
+
+
+def beside_own(item: RankStudy, own: Work) -> Int64Array:
+    """Return the computing kernels (rows) that run while one of another stream does."""
+    operations = item.rank.operations
+    start, end = operations.start_ns[own.row], operations.end_ns[own.row]
+    order = np.lexsort((end, start))
+    reach = np.maximum.accumulate(end[order])
+    overlapped = np.zeros(len(order), dtype=np.bool_)
+    overlapped[order[1:]] = start[order][1:] < reach[:-1]
+    return own.row[overlapped]
