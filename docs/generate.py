@@ -98,13 +98,13 @@ was computed of them.
 ## Perfetto
 
 `--to perfetto -o run.json.gz` is one Chrome trace of all ranks; open it in ui.perfetto.dev (the file
-stays on your machine) or in chrome://tracing. A rank has these processes:
+stays on your machine). A rank is one process, with these tracks:
 
-- **analysis**: `partition` (compute, exposed comm, exposed copy, idle; idle time holds what it is made
-  of), `steps`, `findings`, and `matched collectives`, each divided into wait and transfer;
-- **GPU**: its streams, and what was recorded of synchronisation;
-- **host**: its threads with operators, ranges, Python frames and CUDA calls. Arrows lead from a call
-  to what it launched.
+- `steps`, and `partition`: compute, exposed comm, exposed copy, idle; idle time holds what it is made of;
+- `findings`, and `matched collectives`, each divided into wait and transfer;
+- streams of the GPU, and what was recorded of synchronisation;
+- threads of the host with operators, ranges, Python frames and CUDA calls. Arrows lead from a call to
+  what it launched.
 
 All ranks are on one clock: by their clock bases, moved by what the ends of matched collectives tell.
 A rank is moved by a constant, so that durations stay exact to the nanosecond; where clocks drift, the

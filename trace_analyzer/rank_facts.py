@@ -42,10 +42,10 @@ class ThreadFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """One rank. `pids` are the process ids of all its tracks, derived ones included."""
+    """One rank. `pid` is the process id of all its tracks, derived ones included."""
 
     rank: int
-    pids: tuple[int, ...]
+    pid: int
     source: SourceKind = SourceKind.KINETO  # what recorded it
     clock: int = 0  # ranks of one recording share a clock
     threads: tuple[ThreadFacts, ...] = ()
@@ -53,7 +53,7 @@ class RankFacts:
     devices: tuple[Device, ...] = ()
     world_size: int | None = None
     host: str | None = None
-    pid: int | None = None
+    process: int | None = None  # the recorded process id
     capture: Capture = field(default_factory=Capture)
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)

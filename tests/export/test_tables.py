@@ -14,6 +14,7 @@ import pytest
 from tests.export import written
 from tests.traces import ROOT, real_trace
 from trace_analyzer.analyses.study import Study
+from trace_analyzer.assembly import Options, build_report
 from trace_analyzer.export import contents, parquet, sqlite, table_declarations
 from trace_analyzer.export.export_table import NAME
 from trace_analyzer.findings import Report
@@ -27,7 +28,12 @@ TABLE_NAMES = [table.name for table in table_declarations.ALL]
 
 @pytest.fixture(scope="module")
 def made() -> tuple[Study, Report]:
-    return written.studied(open_run(str(RUN)))
+    return _made(RUN)
+
+
+def _made(path: Path) -> tuple[Study, Report]:
+    study = written.studied(open_run(str(path)))
+    return study, build_report(study.run, Options(), studied=study)
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +247,7 @@ def test_progress_counts_rows(made: tuple[Study, Report], tmp_path: Path) -> Non
 )
 def test_real_recordings_of_all_kinds(relative: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    study, report = written.studied(open_run(str(real_trace(relative))))
+    study, report = _made(real_trace(relative))
     path = tmp_path / "run.db"
     sqlite.write(path, contents.contents(study, report), contents.row_count(study))
     for table, name in ((GpuOperations, "operations"), (HostEvents, "events")):

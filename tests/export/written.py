@@ -5,54 +5,57 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from trace_analyzer.analyses.study import Study
-from trace_analyzer.assembly import Options, build_report
+from trace_analyzer.assembly import Options
+from trace_analyzer.assembly.peers import contention_docs, late_rank_docs, lateness_doc
+from trace_analyzer.assembly.ranks import rank_docs
 from trace_analyzer.assembly.report import analyse
+from trace_analyzer.assembly.tables import collective_docs, kernel_docs
 from trace_analyzer.export import perfetto
-from trace_analyzer.findings import Report
+from trace_analyzer.findings import Finding
 from trace_analyzer.model import Run
 from trace_analyzer.readers.discovery import open_run
 
-# What a report says of the events alone, without what lies beside a recording.
-FROM_EVENTS = ("collectives", "kernels", "lateness", "late_ranks", "contention")
+
+def studied(run: Run) -> Study:
+    """Return the results of a run."""
+    return analyse(run, Options())
 
 
-def studied(run: Run) -> tuple[Study, Report]:
-    """Return the results and the report of a run."""
-    study = analyse(run, Options())
-    return study, build_report(run, Options(), studied=study)
-
-
-def exported(study: Study, report: Report, path: Path) -> Path:
+def exported(study: Study, path: Path, findings: Sequence[Finding] = ()) -> Path:
     """Write the trace for Perfetto."""
-    path.write_bytes(gzip.compress(b"".join(perfetto.trace(study, report)), 1))
+    path.write_bytes(gzip.compress(b"".join(perfetto.trace(study, findings)), 1))
     return path
 
 
-def read_back(study: Study, report: Report, folder: Path) -> tuple[Study, Report]:
+def read_back(study: Study, folder: Path) -> Study:
     """Export a run, and analyse what our own reader makes of the file."""
-    return studied(open_run(str(exported(study, report, folder / "run.json.gz"))))
+    return studied(open_run(str(exported(study, folder / "run.json.gz"))))
 
 
-def numbers(report: Report) -> dict[str, Any]:
-    """Return everything that a report says of the events alone."""
-    found = {name: msgspec.to_builtins(getattr(report, name)) for name in FROM_EVENTS}
-    for row in found["collectives"]:
+def numbers(study: Study) -> dict[str, Any]:
+    """Return everything that a report says of the events, without what lies beside a recording."""
+    collectives = [msgspec.to_builtins(row) for row in collective_docs(study)]
+    for row in collectives:
         del row["expected_channels"]  # NCCL's settings are not in the trace
-    found["ranks"] = [
-        msgspec.structs.replace(rank, rank_basis="", step=None) for rank in report.ranks
-    ]
-    found["steps"] = [
-        None if rank.step is None else msgspec.structs.replace(rank.step, replayed_wait_ms=None)
-        for rank in report.ranks
-    ]
-    found["boundary"] = (report.steps.boundary, report.steps.used, report.steps.profiled_ms)
-    return found
+    return {
+        "ranks": [
+            msgspec.to_builtins(msgspec.structs.replace(rank, rank_basis=""))
+            for rank in rank_docs(study)
+        ],
+        "collectives": collectives,
+        "kernels": kernel_docs(study),
+        "lateness": lateness_doc(study),
+        "late_ranks": late_rank_docs(study),
+        "contention": contention_docs(study),
+        "steps": (study.steady.used, study.steady.excluded, study.step_ns, study.step_mean_ns),
+    }
 
 
 def events(path: Path) -> list[dict[str, Any]]:

@@ -110,7 +110,7 @@ def _is_trace(name: str) -> bool:
 def _write_perfetto(target: Output, study: Study, report: Report, progress: ProgressLine) -> None:
     from trace_analyzer.export import perfetto
 
-    text = perfetto.trace(study, report, progress)
+    text = perfetto.trace(study, report.findings, progress)
     if target.to_stdout:
         sys.stdout.flush()
         sys.stdout.buffer.writelines(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from trace_analyzer.export.finding_ranges import ranges_of
 from trace_analyzer.export.lanes import Lanes, divide
 from trace_analyzer.export.text_rows import Block, Numbers, Slices, Words, alike, heads, quoted
 from trace_analyzer.export.tracks import Tracks
-from trace_analyzer.findings import Range, Report
+from trace_analyzer.findings import Finding, Range
 from trace_analyzer.intervals import Intervals
 from trace_analyzer.rank_facts import ANALYSIS_CATEGORY
 from trace_analyzer.schema import NA_INT64, AnyArray, Int32Array, Int64Array, is_na
@@ -46,9 +46,11 @@ class LaidTrack:
     lane: Int32Array
 
 
-def derive(item: RankStudy, cross: CrossRank | None, report: Report) -> Iterator[DerivedTrack]:
+def derive(
+    item: RankStudy, cross: CrossRank | None, findings: Sequence[Finding]
+) -> Iterator[DerivedTrack]:
     """Yield the tracks of a rank, on the rank's own clock; those without slices are left out."""
-    yield from _filled(_steps(item), _partition(item), _findings(item, report))
+    yield from _filled(_steps(item), _partition(item), _findings(item, findings))
     if cross is not None:
         yield from _filled(_collectives(item, cross))
 
@@ -57,12 +59,10 @@ def _filled(*tracks: DerivedTrack) -> Iterator[DerivedTrack]:
     return (track for track in tracks if len(track.start_ns))
 
 
-def lay_out(found: Iterator[DerivedTrack], number: int, tracks: Tracks) -> list[LaidTrack]:
-    """Give derived tracks of rank `number` their places, all in one process."""
+def lay_out(found: Iterable[DerivedTrack], pid: int, tracks: Tracks) -> list[LaidTrack]:
+    """Give derived tracks their places in the process of their rank."""
     laid = []
-    pid: int | None = None
     for track in found:
-        pid = tracks.process(f"rank {number}: analysis") if pid is None else pid
         lanes = track.lanes or _lanes(track.start_ns, track.end_ns)
         places = [
             tracks.place(pid, track.label if lane == 0 else f"{track.label} ({lane + 1})")
@@ -145,10 +145,10 @@ def partition_sets(work: Busy, start_ns: int, end_ns: int) -> dict[str, Interval
     }
 
 
-def _findings(item: RankStudy, report: Report) -> DerivedTrack:
+def _findings(item: RankStudy, findings: Sequence[Finding]) -> DerivedTrack:
     names: list[str] = []
     found: list[Range] = []
-    for finding in report.findings:
+    for finding in findings:
         mine = [one for one in ranges_of(finding) if one.rank == item.rank.rank]
         found += mine
         title = f"{finding.code} {finding.title}"

@@ -7,8 +7,10 @@ Our own reader gets back the ranks with their numbers (`rank_facts`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from trace_analyzer import rank_facts
 from trace_analyzer.analyses.study import Study
@@ -16,7 +18,7 @@ from trace_analyzer.export import derived, recorded
 from trace_analyzer.export.clock import CommonClock, common_clock
 from trace_analyzer.export.text_rows import escaped, lines, quoted
 from trace_analyzer.export.tracks import Tracks
-from trace_analyzer.findings import Report
+from trace_analyzer.findings import Finding
 from trace_analyzer.model import DataWarning, Device, Rank, Severity
 from trace_analyzer.rank_facts import ExportFacts, RankFacts
 
@@ -32,10 +34,12 @@ class _LaidRank:
     recorded: recorded.RecordedTracks
     derived: list[derived.LaidTrack]
     metadata: list[str]
-    pids: tuple[int, ...]
+    pid: int
 
 
-def trace(study: Study, report: Report, progress: Progress | None = None) -> Iterator[bytes]:
+def trace(
+    study: Study, findings: Sequence[Finding], progress: Progress | None = None
+) -> Iterator[bytes]:
     """Yield the file's text. `progress` is told the rank, and events done and in all.
 
     Ranks without any event are left out.
@@ -43,7 +47,7 @@ def trace(study: Study, report: Report, progress: Progress | None = None) -> Ite
     clock = common_clock(study)
     tracks = Tracks()
     laid = [
-        _lay_out(rank, study, report, clock, tracks)
+        _lay_out(rank, study, findings, clock, tracks)
         for rank in study.run.ranks
         if _event_count(rank)
     ]
@@ -71,21 +75,29 @@ def _event_count(rank: Rank) -> int:
 
 
 def _lay_out(
-    rank: Rank, study: Study, report: Report, clock: CommonClock, tracks: Tracks
+    rank: Rank, study: Study, findings: Sequence[Finding], clock: CommonClock, tracks: Tracks
 ) -> _LaidRank:
-    first = tracks.next_id
+    pid = tracks.process(_label(rank))
     item = study.ranks.get(rank.rank)
-    found = () if item is None else derived.derive(item, study.cross, report)
-    computed = derived.lay_out(iter(found), rank.rank, tracks)
-    tracks_of_events = recorded.lay_out(rank, tracks)
+    found = () if item is None else derived.derive(item, study.cross, findings)
+    computed = derived.lay_out(found, pid, tracks)
+    tracks_of_events = recorded.lay_out(rank, pid, tracks)
     return _LaidRank(
         rank=rank,
         shift_ns=clock.shift_ns[rank.rank],
         recorded=tracks_of_events,
         derived=computed,
         metadata=tracks.take_metadata(),
-        pids=tuple(pid for pid in tracks.pids if pid >= first),
+        pid=pid,
     )
+
+
+def _label(rank: Rank) -> str:
+    models = {device.ordinal: device.name for device in rank.devices}
+    used = [models.get(int(number), "") for number in np.unique(rank.operations.device)]
+    pieces = [f"rank {rank.rank}", *dict.fromkeys(used), rank.host or ""]
+    pid = "" if rank.pid is None else f"pid {rank.pid}"
+    return ", ".join(piece for piece in (*pieces, pid) if piece)
 
 
 def _beginning(study: Study, clock: CommonClock, laid: list[_LaidRank]) -> str:
@@ -125,7 +137,7 @@ def _facts(item: _LaidRank, clock: int) -> RankFacts:
     rank = item.rank
     return RankFacts(
         rank=rank.rank,
-        pids=item.pids,
+        pid=item.pid,
         source=rank.source,
         clock=clock,
         threads=tuple(item.recorded.threads),
@@ -133,7 +145,7 @@ def _facts(item: _LaidRank, clock: int) -> RankFacts:
         devices=rank.devices,
         world_size=rank.world_size,
         host=rank.host,
-        pid=rank.pid,
+        process=rank.pid,
         capture=rank.capture,
         versions=dict(rank.versions),
         settings=dict(rank.settings),

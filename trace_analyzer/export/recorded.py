@@ -73,8 +73,8 @@ class RecordedTracks:
     syncs: Lanes
 
 
-def lay_out(rank: Rank, tracks: Tracks) -> RecordedTracks:
-    """Give every event of a rank a track: a stream, a thread, a device's synchronisation."""
+def lay_out(rank: Rank, pid: int, tracks: Tracks) -> RecordedTracks:
+    """Give every event of a rank a track of its process: a stream, a thread, synchronisation."""
     operations, events, calls, syncs = rank.operations, rank.events, rank.calls, rank.syncs
     streams, of_stream = _streams(rank)
     laid = RecordedTracks(
@@ -86,8 +86,8 @@ def lay_out(rank: Rank, tracks: Tracks) -> RecordedTracks:
         ),
         syncs=divide(widened(syncs.device), syncs.start_ns, syncs.end_ns),
     )
-    _lay_out_devices(laid, rank, streams, tracks)
-    _lay_out_threads(laid, rank, tracks)
+    _lay_out_devices(laid, rank.rank, streams, pid, tracks)
+    _lay_out_threads(laid, rank, pid, tracks)
     return laid
 
 
@@ -105,49 +105,41 @@ def _streams(rank: Rank) -> tuple[list[tuple[int, int]], Int64Array]:
 
 
 def _lay_out_devices(
-    laid: RecordedTracks, rank: Rank, streams: list[tuple[int, int]], tracks: Tracks
+    laid: RecordedTracks,
+    rank: int,
+    streams: list[tuple[int, int]],
+    pid: int,
+    tracks: Tracks,
 ) -> None:
-    models = {item.ordinal: item.name for item in rank.devices}
-    pids: dict[int, int] = {}
-
-    def pid_of(device: int) -> int:
-        if device not in pids:
-            label = "GPU" if device == NA_INT64 else f"GPU {device}"
-            model = models.get(device, "")
-            pids[device] = tracks.process(
-                f"rank {rank.rank}: {label}" + (f" ({model})" if model else "")
-            )
-        return pids[device]
-
     for key, lane in laid.operations.keys:
         device, stream = streams[key]
-        pid = pid_of(device)
         if stream == NA_INT64:
             # A thread id that is a number would be read as the stream.
-            label = _laned(f"rank {rank.rank}, no stream", lane)
+            label = _laned(f"{_device(device)} of rank {rank}, no stream", lane)
             laid.operation_places.append(f'"pid":{pid},"tid":{quoted(label)}')
         else:
-            laid.operation_places.append(tracks.place(pid, _laned(f"stream {stream}", lane)))
+            label = _laned(f"{_device(device)}, stream {stream}", lane)
+            laid.operation_places.append(tracks.place(pid, label))
     for device, lane in laid.syncs.keys:
-        pid = pid_of(device)
-        laid.sync_places.append(tracks.place(pid, _laned("synchronisation", lane)))
+        label = _laned(f"{_device(device)}, synchronisation", lane)
+        laid.sync_places.append(tracks.place(pid, label))
 
 
-def _lay_out_threads(laid: RecordedTracks, rank: Rank, tracks: Tracks) -> None:
-    pids: dict[int, int] = {}
+def _device(device: int) -> str:
+    return "GPU" if device == NA_INT64 else f"GPU {device}"
+
+
+def _lay_out_threads(laid: RecordedTracks, rank: Rank, pid: int, tracks: Tracks) -> None:
     for row, lane in laid.host.keys:
         process, thread = _known(rank.threads.process, row), _known(rank.threads.thread, row)
         position = _known(rank.threads.name, row)
         name = None if position is None else rank.names[position]
-        key = NA_INT64 if process is None else process
-        if key not in pids:
-            where = "" if process is None else f", pid {process}"
-            pids[key] = tracks.process(f"rank {rank.rank}: host{where}")
+        where = "host" if process in {None, rank.pid} else f"host, pid {process}"
         label = name or ("thread" if thread is None else f"thread {thread}")
-        tid = tracks.thread(pids[key], _laned(label, lane))
-        laid.host_places.append(place(pids[key], tid))
+        tid = tracks.thread(pid, _laned(f"{where}, {label}", lane))
+        laid.host_places.append(place(pid, tid))
         laid.threads.append(
-            ThreadFacts(pid=pids[key], tid=tid, process=process, thread=thread, name=name)
+            ThreadFacts(pid=pid, tid=tid, process=process, thread=thread, name=name)
         )
 
 

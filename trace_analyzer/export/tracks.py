@@ -19,13 +19,11 @@ class Tracks:
     """Ids in order of use; `metadata` are the events that name them, without commas."""
 
     metadata: list[str] = field(default_factory=list)
-    pids: list[int] = field(default_factory=list)
-    next_id: int = _FIRST_ID
+    _next: int = _FIRST_ID
 
     def process(self, name: str) -> int:
         """Return the id of a new process."""
         pid = self._new()
-        self.pids.append(pid)
         self._name("process", pid, pid, name)
         return pid
 
@@ -45,8 +43,8 @@ class Tracks:
         return taken
 
     def _new(self) -> int:
-        self.next_id += 1
-        return self.next_id - 1
+        self._next += 1
+        return self._next - 1
 
     def _name(self, kind: str, pid: int, tid: int, name: str) -> None:
         for event, value in (

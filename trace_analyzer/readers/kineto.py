@@ -199,7 +199,7 @@ def _as_recorded(rank: Rank, facts: RankFacts) -> Rank:
         rank,
         source=facts.source,
         clock_name=f"{rank.path}, clock {facts.clock}",
-        pid=facts.pid,
+        pid=facts.process,
         capture=facts.capture,
         settings=facts.settings,
         truncated=rank.truncated or facts.truncated,

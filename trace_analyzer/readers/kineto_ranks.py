@@ -42,7 +42,6 @@ class RankEvents:
         self._by_number: dict[int, RankFacts] = {}
         self._columns_of: dict[int, EventColumns] = {}
         self._last: RankFacts
-        self._last_pids: frozenset[object] = frozenset()
 
     def add(self, events: list[Event], text: bytes) -> None:
         """Append a batch; `text` is the JSON list that the events were decoded from."""
@@ -52,7 +51,7 @@ class RankEvents:
             self.columns[0].add(events, text)
             return
         owners = {event.pid for event in events if isinstance(event, _OWNED)}
-        if owners <= self._last_pids:  # also a batch of arrows, which have no owner
+        if owners <= {self._last.pid}:  # also a batch of arrows, which have no owner
             self._of(self._last).add(events, text)
         else:
             self._divide(text)
@@ -90,12 +89,10 @@ class RankEvents:
             facts = decode(text)
         except ValueError as error:
             raise UnreadableInputError(self._shown, str(error), _HINT) from error
-        self._ranks = {pid: rank for rank in facts.ranks for pid in rank.pids}
+        self._ranks = {rank.pid: rank for rank in facts.ranks}
         self._by_number = {rank.rank: rank for rank in facts.ranks}
         self._last = facts.ranks[0]
-        self._last_pids = frozenset(self._last.pids)
-        pids = sum(len(rank.pids) for rank in facts.ranks)
-        if len(self._ranks) != pids or len(self._by_number) != len(facts.ranks):
+        if not len(self._ranks) == len(self._by_number) == len(facts.ranks):
             raise UnreadableInputError(self._shown, "two of its ranks are the same", _HINT)
 
     def _of(self, facts: RankFacts) -> EventColumns:
@@ -119,7 +116,6 @@ class RankEvents:
                     owner = found
                 self._last = owner
                 parts.setdefault(owner.rank, []).append(bytes(piece))
-        self._last_pids = frozenset(self._last.pids)
         for rank, pieces in parts.items():
             listed = b"[%b]" % b",".join(pieces)
             # Decoded again: what a time stamp lies in tells where its event's arguments are.
