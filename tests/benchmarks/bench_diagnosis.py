@@ -43,6 +43,8 @@ class Scored:
     found: list[tuple[str, str, float | None]] = field(default_factory=list)  # code, kind, ms
     predicted_ms: float | None = None
     interval_ms: tuple[float, float] | None = None
+    label_ms: tuple[float, float] = (0.0, 0.0)  # 95 % interval of the cost
+    gains_ms: list[tuple[str, float, float]] = field(default_factory=list)  # code, interval
     replay_error: float | None = None
     bound: str = ""
     seconds: float = 0.0
@@ -94,6 +96,17 @@ class Scored:
         return (right[0] - self.cost_ms) / self.step_ms
 
     @property
+    def gain_inside(self) -> bool | None:
+        """Whether the right finding's interval meets the label's."""
+        right = [(low, high) for code, low, high in self.gains_ms if self._is_right(code)]
+        if self.kind == "mix" or not right:
+            return None
+        return right[0][0] <= self.label_ms[1] and self.label_ms[0] <= right[0][1]
+
+    def _is_right(self, code: str) -> bool:
+        return any(code in codes for codes in self.wanted)
+
+    @property
     def step_error(self) -> float | None:
         """Predicted unprofiled step against the measured one."""
         return None if self.predicted_ms is None else self.predicted_ms / self.step_ms - 1.0
@@ -124,6 +137,7 @@ def score(job: tuple[Path, bool]) -> Scored:
         step_ms=label["faulty"]["step_ms"],
         sharp=label["half_width_share"] <= SHARP_LABEL,
         mean=label["statistic"] == "mean",
+        label_ms=tuple(label["cost_interval_ms"]),
     )
     began = time.perf_counter()
     try:
@@ -140,6 +154,11 @@ def score(job: tuple[Path, bool]) -> Scored:
             finding.recoverable_ms if finding.basis == "replay" else finding.ceiling_ms,
         )
         for finding in report.findings
+    ]
+    result.gains_ms = [
+        (finding.code, finding.recoverable_interval_ms[0], finding.recoverable_interval_ms[1])
+        for finding in report.findings
+        if finding.recoverable_interval_ms is not None
     ]
     steps = report.steps
     result.predicted_ms = (
@@ -158,8 +177,10 @@ def wilson(hits: int, total: int) -> str:
         return "no runs"
     z, share = 1.959964, hits / total
     middle = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * math.sqrt(
-        share * (1 - share) / total + z * z / (4 * total * total)
+    half = (
+        z
+        / (1 + z * z / total)
+        * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
     )
     low, high = 100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)
     return f"{100 * share:.0f} % ({hits} of {total}) [{low:.0f}, {high:.0f}]"
@@ -171,8 +192,10 @@ def spread(values: Sequence[float]) -> str:
         return "no runs"
     ordered = sorted(100 * abs(value) for value in values)
     rank = min(len(ordered) - 1, math.ceil(0.9 * len(ordered)) - 1)
-    middle = ordered[len(ordered) // 2] if len(ordered) % 2 else (
-        sum(ordered[len(ordered) // 2 - 1 : len(ordered) // 2 + 1]) / 2
+    middle = (
+        ordered[len(ordered) // 2]
+        if len(ordered) % 2
+        else (sum(ordered[len(ordered) // 2 - 1 : len(ordered) // 2 + 1]) / 2)
     )
     return f"median {middle:.2f} %, p90 {ordered[rank]:.2f} % (n {len(ordered)})"
 
@@ -216,6 +239,7 @@ def scores(runs: Sequence[Scored]) -> list[str]:
         for run in good
         if run.interval_ms is not None and not run.mean
     ]
+    met = [run.gain_inside for run in tested if run.gain_inside is not None]
     replayed = [run.replay_error for run in good if run.replay_error is not None]
     return [
         f"right cause first     {wilson(sum(run.first for run in tested), len(tested))}",
@@ -224,6 +248,7 @@ def scores(runs: Sequence[Scored]) -> list[str]:
         f"quiet where it costs <= 2 %  {wilson(sum(not run.faults() for run in small), len(small))}",
         f"gain against truth    {spread([run.gain_error or 0.0 for run in sharp])}",
         f"gain, all labels      {spread([r.gain_error or 0.0 for r in tested if r.gain_error is not None])}",
+        f"gain's interval meets the label's  {wilson(sum(met), len(met))}",
         f"predicted step        {spread(errors)}",
         *(f"  {bound:6s}              {spread(values)}" for bound, values in by_bound.items()),
         f"interval holds truth  {wilson(sum(inside), len(inside))}",

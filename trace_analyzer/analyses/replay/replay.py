@@ -35,8 +35,11 @@ LARGEST_STEPS = 24
 LEAST_STEPS = 2
 # Bounds of the factor by which host time may be scaled to meet a known step.
 SCALES = (0.25, 4.0)
-# What the model itself is wrong by, beside the steps' own variation: shares of a gain and of T.
-ERROR_OF_GAIN = 0.10
+# What the model itself is wrong by, beside the steps' own variation: shares of a gain, by what
+# bounds the step (less where the unprofiled step is known), and of T. Set so that on labelled runs
+# the interval of the right finding meets that of the label in nine of ten.
+ERROR_OF_GAIN = {"device": 0.10, "mixed": 0.20, "host": 0.30}
+ERROR_OF_GAIN_WHERE_KNOWN = 0.15
 ERROR_OF_STEP = 0.005
 # Half-widths of the 95 % interval of a predicted step, by what bounds it, as a share.
 PREDICTION_ERROR = {"device": 0.045, "mixed": 0.16, "host": 0.20}
@@ -171,7 +174,10 @@ class Replay:
             return found
 
         low, high = np.percentile(times(before_ns) - times(after_ns), [2.5, 97.5])
-        model = np.hypot(ERROR_OF_GAIN * gain, ERROR_OF_STEP * self.time.value_ns(mean=mean))
+        share = ERROR_OF_GAIN[self.bound]
+        if self.known_ns is not None:
+            share = min(share, ERROR_OF_GAIN_WHERE_KNOWN)
+        model = np.hypot(share * gain, ERROR_OF_STEP * self.time.value_ns(mean=mean))
         below, above = max(gain - float(low), 0.0), max(float(high) - gain, 0.0)
         return gain - float(np.hypot(below, model)), gain + float(np.hypot(above, model))
 
