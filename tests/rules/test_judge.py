@@ -83,6 +83,10 @@ def test_the_largest_gain_comes_first_and_faults_before_opportunities(context: C
     assert found.joint is not None
     # Two edits of the same host time together: less than the sum of both, more than the larger.
     gains = [item.recoverable_ms or 0.0 for item in found.findings if item.kind == "fault"]
+    alone = [item.alone_ms for item in found.findings if item.kind == "fault"]
+    assert [item.alone_ms for item in found.findings if item.kind == "opportunity"] == [None]
+    # Either one nearly reaches what the GPU allows, so that each hides behind the other.
+    assert all(0 <= left < gain for left, gain in zip((x or 0.0 for x in alone), gains, strict=True))
     assert max(gains) - 0.5 <= found.joint.gain_ns / 1e6 < sum(gains)
 
 

@@ -30,6 +30,7 @@ class Judged:
     gain: Gain | None
     share: float
     caused_by: str | None = None
+    alone_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +66,20 @@ def diagnose(context: Context, rules: Sequence[Rule]) -> Diagnosis:
     judged = _linked(judged)
     judged.sort(key=_order)
     judged = _behind_their_cause(judged)
+    joint: Gain | None = None
+    try:
+        joint = _joint(context, judged)
+        if joint is not None:
+            judged = [
+                replace(item, alone_ns=_alone(context, judged, item, joint)) for item in judged
+            ]
+    except ReplayError as problem:
+        reason = f"all faults together cannot be replayed: {problem}"
+        checks.append(_state(judged[0].rule, "error", reason, "report this with the trace"))
     return Diagnosis(
         findings=[_finding(context, item) for item in judged],
         checks=sorted(checks, key=lambda check: check.code),
-        joint=_joint(context, judged),
+        joint=joint,
     )
 
 
@@ -165,21 +176,34 @@ def _behind_their_cause(judged: list[Judged]) -> list[Judged]:
     return result + [item for item in judged if item not in result]
 
 
-def _joint(context: Context, judged: Sequence[Judged]) -> Gain | None:
-    """Return what all faults together give back, in one replay."""
-    if context.replay is None:
-        return None
-    faults = [item for item in judged if item.kind == "fault" and item.gain is not None]
-    if not faults:
+def _joint(
+    context: Context, judged: Sequence[Judged], without: Judged | None = None
+) -> Gain | None:
+    """Return what all faults together give back, in one replay; None where there are none."""
+    faults = [
+        item
+        for item in judged
+        if item.kind == "fault" and item.gain is not None and item is not without
+    ]
+    if context.replay is None or not faults:
         return None
     edit = context.replay.edit()
     for item in faults:
         if item.cause.edit is not None:
             item.cause.edit(edit)
-    try:
-        return context.replay.gain(edit, mean=any(item.cause.mean for item in faults))
-    except ReplayError:
+    return context.replay.gain(edit, mean=any(item.cause.mean for item in faults))
+
+
+def _alone(context: Context, judged: Sequence[Judged], item: Judged, joint: Gain) -> float | None:
+    """Return what a fault still costs when all others are fixed: the other side of its gain.
+
+    Where both agree, the fault stands by itself; where they differ, it hides behind another, or
+    shares its time with it.
+    """
+    if item.kind != "fault" or item.gain is None:
         return None
+    rest = _joint(context, judged, without=item)
+    return joint.gain_ns - (0.0 if rest is None else rest.gain_ns)
 
 
 def _severity(share: float) -> Literal["high", "medium", "low"]:
@@ -202,6 +226,7 @@ def _finding(context: Context, item: Judged) -> Finding:
         ranks=list(cause.ranks),
         recoverable_ms=_ms(gain.gain_ns) if gain else None,
         recoverable_interval_ms=[_ms(ns) for ns in gain.interval_ns] if gain else None,
+        alone_ms=None if item.alone_ns is None else _ms(item.alone_ns),
         ceiling_ms=None if cause.ceiling_ns is None else _ms(cause.ceiling_ns),
         basis="evidence" if item.rule.evidence_only else "replay" if replayed else "ceiling",
         confidence=confidence,
