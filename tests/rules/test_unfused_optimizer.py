@@ -47,3 +47,15 @@ def test_fused_optimizers_pass() -> None:
 def test_without_a_range_the_optimizer_is_not_told() -> None:
     found = diagnosed(RULE, single(lambda loop, _: loop.launches(100, 10, CHAIN)))
     assert found.checks[0].state == "not-applicable"
+
+
+def test_clipping_beside_a_fused_optimizer_is_no_chain() -> None:
+    def update(loop: Loop) -> None:
+        loop.launches(40, 10, "multi_tensor_apply_kernel<TensorListMetadata<1>, LpNormFunctor>")
+        loop.launches(9, 150, FUSED)
+
+    def body(loop: Loop, _: int) -> None:
+        loop.launches(20, 100)
+        loop.inside("optimizer", lambda: update(loop))
+
+    assert not diagnosed(RULE, single(body)).findings

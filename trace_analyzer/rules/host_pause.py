@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trace_analyzer import intervals
+from trace_analyzer.analyses.extra_work import extra_work
 from trace_analyzer.analyses.fetches import fetches
 from trace_analyzer.analyses.idle import launching_threads
 from trace_analyzer.analyses.pauses import find_pauses
@@ -168,7 +169,9 @@ def _seen(context: Context, number: int) -> _Pauses:
     begin, end = steps.host_start_ns[first:], steps.host_end_ns[first:]
     window = intervals.single(int(begin[0]), int(end[-1]))
     found = fetches(rank, steps.host_start_ns)
-    spans = intervals.intersect(find_pauses(rank, found), window)
+    # Writing a checkpoint, or what comes between two evaluations, is no pause of its own.
+    pauses = intervals.subtract(find_pauses(rank, found), extra_work(rank, steps).spans)
+    spans = intervals.intersect(pauses, window)
     count = len(begin)
     each = intervals.coverage(spans, begin, end)
     idle = intervals.subtract(spans, item.busy.any)

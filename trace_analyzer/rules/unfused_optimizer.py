@@ -61,6 +61,7 @@ class _Chain:
     host_ns: float
     device_ns: float
     ceiling_ns: float
+    fused: bool
 
 
 def find(context: Context) -> Answer:
@@ -73,7 +74,7 @@ def find(context: Context) -> Answer:
             continue
         seen = True
         most = max(most, chain.kernels)
-        if chain.kernels >= LEAST_KERNELS:
+        if chain.kernels >= LEAST_KERNELS and not chain.fused:
             chains[number] = chain
     if not seen:
         return NotApplicable(
@@ -150,12 +151,16 @@ def _chain(context: Context, number: int) -> _Chain | None:
     host = intervals.intersect(found.spans, context.host_windows(number))
     idle = context.idle_ns(number, found.spans)
     saved = (1 - FUSED_SHARE) * context.per_step_ns(number, device.total)
+    own = found.operation[steady & found.fused]
+    fused_ns = int((operations.end_ns - operations.start_ns)[own].sum())
     return _Chain(
         found=found,
         kernels=len(mine) / context.steady_count(number),
         host_ns=context.per_step_ns(number, host.total),
         device_ns=context.per_step_ns(number, device.total),
         ceiling_ns=idle + saved,
+        # With a fused optimizer the rest is something else: clipping, a scaler, an average.
+        fused=2 * fused_ns > device.total + fused_ns,
     )
 
 
