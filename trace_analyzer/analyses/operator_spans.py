@@ -48,6 +48,53 @@ def spans_of_launches(rank: Rank, calls: Int64Array) -> Intervals:
     return intervals.union(np.concatenate(starts), np.concatenate(ends))
 
 
+def spans_of_runs(rank: Rank, calls: Int64Array) -> Intervals:
+    """Return the times from the first to the last of these calls that follow each other.
+
+    Calls follow each other if their thread launches nothing else in between; operators that make
+    one of them, and no other launches, belong to the run. So does the silent time right before it,
+    in which no operator or call begins or ends: what prepares the run.
+    """
+    launch = rank.operations.launch
+    every = np.unique(launch[launch >= 0]).astype(np.int64)
+    begin, end = rank.calls.start_ns, rank.calls.end_ns
+    whole = intervals.merge(
+        spans_of_launches(rank, calls), intervals.union(begin[calls], end[calls])
+    )
+    found: list[Intervals] = []
+    for value in np.unique(rank.calls.thread[calls]).tolist():
+        here = every[rank.calls.thread[every] == value]
+        here = here[np.argsort(begin[here], kind="stable")]
+        mine = np.isin(here, calls)
+        edge = np.diff(np.concatenate([[0], mine.astype(np.int8), [0]]))
+        first, last = here[np.flatnonzero(edge == 1)], here[np.flatnonzero(edge == -1) - 1]
+        left = np.searchsorted(whole.start, begin[first], side="right") - 1
+        right = np.searchsorted(whole.start, begin[last], side="right") - 1
+        begun = last_boundary(rank, value, whole.start[left])
+        found.append(intervals.union(begun, whole.end[right]))
+    return intervals.merge(*found)
+
+
+def last_boundary(rank: Rank, thread: int, times: Int64Array) -> Int64Array:
+    """Return when an event or a call of a thread last began or ended before each time.
+
+    A time before which there is none stays itself.
+    """
+    edges = np.sort(
+        np.concatenate(
+            [
+                side[table.thread == thread]
+                for table in (rank.events, rank.calls)
+                for side in (table.start_ns, table.end_ns)
+            ]
+        )
+    )
+    if not len(edges):
+        return times
+    at = np.searchsorted(edges, times, side="left") - 1
+    return np.where(at >= 0, edges[np.maximum(at, 0)], times).astype(np.int64)
+
+
 def _inside(
     rank: Rank, calls: Int64Array, thread: int, start: Int64Array, end: Int64Array
 ) -> Int64Array:

@@ -21,6 +21,7 @@ MODULES = (
     "per_step_sync",
     "periodic_stall",
     "recompilation",
+    "step_drift",
     "unfused_optimizer",
     "unfinished_collective",
     "host_pause",

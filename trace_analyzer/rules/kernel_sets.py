@@ -13,6 +13,7 @@ from trace_analyzer.analyses.operator_spans import (
     has_operators,
     sole_launches,
     spans_of_launches,
+    spans_of_runs,
 )
 from trace_analyzer.findings import Evidence, Range
 from trace_analyzer.rules.context import Context
@@ -56,13 +57,20 @@ def busy_ns(context: Context, number: int, rows: AnyArray) -> float:
     return context.per_step_ns(number, inside.total)
 
 
-def take_out(context: Context, change: Edit, number: int, rows: AnyArray) -> None:
+def take_out(
+    context: Context, change: Edit, number: int, rows: AnyArray, *, runs: bool = False
+) -> None:
     """Take GPU operations out of a replay, with the host time that exists only to launch them.
 
     With recorded operators that is the time of those which launch nothing else; without them, the
-    launch calls and what precedes each.
+    launch calls and what precedes each. With `runs`, all from the first to the last of operations
+    that are launched one after the other: a part of the program is gone.
     """
     rank = context.study.ranks[number].rank
+    if runs:
+        change.remove(number, rows, launch=False)
+        change.host(number, spans_of_runs(rank, sole_launches(rank, rows)))
+        return
     if not has_operators(rank):
         change.remove(number, rows)
         return
