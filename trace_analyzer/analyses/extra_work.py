@@ -65,23 +65,15 @@ class ExtraWork:
         )
 
 
-def extra_work(rank: Rank, steps: DeviceSteps) -> ExtraWork:
-    """Return the blocks that some steps of a rank have and most have not.
+def extra_work(rank: Rank, steps: DeviceSteps, usual_steps: slice = slice(None)) -> ExtraWork:
+    """Return the blocks that some steps of a rank have and most of `usual_steps` have not.
 
     Blocks with an optimizer's kernels are left out: there a step is a part of a batch, and the
     optimizer runs once in several.
     """
     operations, calls = rank.operations, rank.calls
-    counted = np.flatnonzero(
-        (operations.work != WorkClass.COMM)
-        & ~is_na(operations.launch)
-        & (steps.operation_step >= 0)
-    )
-    order = np.argsort(calls.start_ns[operations.launch[counted]], kind="stable")
-    rows = counted[order]
-    step = steps.operation_step[rows]
-    parts = [rows[step == number] for number in range(len(steps))]
-    usual = _usual([operations.name[part] for part in parts])
+    parts = launched_in_steps(rank, steps)
+    usual = _usual([operations.name[part] for part in parts[usual_steps]])
     found: list[tuple[int, int, int, Int64Array]] = []
     for number, part in enumerate(parts):
         if usual is None or len(part) < len(usual) + LEAST_OPERATIONS:
@@ -104,6 +96,20 @@ def extra_work(rank: Rank, steps: DeviceSteps) -> ExtraWork:
         if not _has_optimizer(rank, block):
             found.append((number, begin, max(end, begin), block))
     return _joined(rank, found)
+
+
+def launched_in_steps(rank: Rank, steps: DeviceSteps) -> list[Int64Array]:
+    """Return the rows of computing operations and copies of each step, in order of their launch."""
+    operations = rank.operations
+    counted = np.flatnonzero(
+        (operations.work != WorkClass.COMM)
+        & ~is_na(operations.launch)
+        & (steps.operation_step >= 0)
+    )
+    order = np.argsort(rank.calls.start_ns[operations.launch[counted]], kind="stable")
+    rows = counted[order]
+    step = steps.operation_step[rows]
+    return [rows[step == number].astype(np.int64) for number in range(len(steps))]
 
 
 def _usual(sequences: list[Int64Array]) -> Int64Array | None:

@@ -62,6 +62,7 @@ def find(context: Context) -> Answer:
         number: blocks
         for number, blocks in seen.items()
         if len(np.unique(blocks.step)) >= LEAST_STEPS
+        and not _to_the_end(blocks, len(context.ranks[number].steps))
     }
     if not chosen:
         count = max((len(blocks) for blocks in seen.values()), default=0)
@@ -135,6 +136,12 @@ def find(context: Context) -> Answer:
             mean=True,
         )
     ]
+
+
+def _to_the_end(blocks: ExtraWork, steps: int) -> bool:
+    """Return whether all steps from one on have the block: the step has changed for good."""
+    step = np.unique(blocks.step)
+    return bool(len(step) == steps - step[0] and len(step) > LEAST_STEPS)
 
 
 def later_extra_work(rank: Rank, context: Context, number: int) -> ExtraWork:
