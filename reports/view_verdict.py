@@ -172,7 +172,7 @@ def _what_if(report: Report, scale: Scale, base: float) -> list[RulerRow]:
     edit = finding.edit if finding is not None else ""
     return [
         RulerRow(
-            f"Replayed with {edit}" if edit else "Replayed with finding 1 fixed",
+            f"Replayed: {edit}" if edit else "Replayed with finding 1 fixed",
             "",
             units.ms(after),
             f"ms {units.interval(interval)}".strip(),

@@ -214,7 +214,7 @@ def test_ruler(pages: dict[str, Node]) -> None:
     assert lines == [
         "In this trace (profiler on: not the real speed) 54.6 ms",
         "Unprofiled, measured (12 steps) 34.3 ms",
-        "Replayed with rank 1's host as fast as rank 0's 25.8 ms [24.2, 26.4]",
+        "Replayed: rank 1's host as fast as rank 0's 25.8 ms [24.2, 26.4]",
     ]
     bars = [node.all("rect") for node in ruler.all("svg")]
     # 60 ms are 100 %: 34.26 ms outlined, 20.34 ms beyond; 25.76 ms stay, 8.5 ms come back.

@@ -258,4 +258,19 @@ def _confidence(context: Context, item: Judged) -> tuple[Confidence, str]:
             found.append(("medium", "the step without the profiler is predicted, not measured"))
         if len(context.study.steady.used) < 3:
             found.append(("low", f"{len(context.study.steady.used)} steady steps only"))
-    return min(found, key=lambda pair: _CONFIDENCE[pair[0]])
+    level, reason = min(found, key=lambda pair: _CONFIDENCE[pair[0]])
+    return level, reason or _why_sure(context)
+
+
+def _why_sure(context: Context) -> str:
+    """Return what a high confidence rests on."""
+    steps = len(context.study.steady.used)
+    replay = context.replay
+    if replay is None:
+        return f"seen in {steps} steady steps"
+    known = (
+        "the step without the profiler is known"
+        if replay.known_ns is not None
+        else "the GPU decides the step, so that the profiler hardly changes it"
+    )
+    return f"{steps} steady steps, a replay that misses them by {100 * replay.error:.1f} %, and {known}"
