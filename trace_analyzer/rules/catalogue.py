@@ -13,6 +13,7 @@ MODULES = (
     "no_tensor_cores",
     "elementwise_chain",
     "cast_or_layout_copies",
+    "low_occupancy",
     "recomputation",
     "allocator_churn",
     "blocking_device_copy",
