@@ -16,7 +16,7 @@ from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.intervals import Intervals
 from trace_analyzer.kernels import category
 from trace_analyzer.model import Rank
-from trace_analyzer.schema import BoolArray, Int64Array, is_na
+from trace_analyzer.schema import AnyArray, BoolArray, Int64Array, is_na
 from trace_analyzer.tables import OperationKind, WorkClass
 
 # A block of fewer operations is a value that is read now and then.
@@ -112,7 +112,7 @@ def launched_in_steps(rank: Rank, steps: DeviceSteps) -> list[Int64Array]:
     return [rows[step == number].astype(np.int64) for number in range(len(steps))]
 
 
-def _usual(sequences: list[Int64Array]) -> Int64Array | None:
+def _usual(sequences: list[AnyArray]) -> AnyArray | None:
     """Return the sequence that half of the steps or more have in length; None without one."""
     if len(sequences) < LEAST_STEPS:
         return None
@@ -123,7 +123,7 @@ def _usual(sequences: list[Int64Array]) -> Int64Array | None:
     return same[len(same) // 2] if common and 2 * len(same) >= len(sequences) - 1 else None
 
 
-def _shared(left: Int64Array, right: Int64Array) -> int:
+def _shared(left: AnyArray, right: AnyArray) -> int:
     """Return how many entries two sequences share from their begin on."""
     count = min(len(left), len(right))
     different = np.flatnonzero(left[:count] != right[:count])
