@@ -38,7 +38,7 @@ const TimelineScene = function (c) {
 
   function ticks() {
     const span = (state.to - state.from) / perMs;
-    const wished = span / Math.max(3, Math.min(12, state.width / 90));
+    const wished = span / Math.max(4, Math.min(12, state.width / 85));
     const power = 10 ** Math.floor(Math.log10(wished));
     const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= wished);
     const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));

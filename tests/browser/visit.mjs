@@ -31,6 +31,9 @@ async function visit(name, { viewport = { width: 1280, height: 800 }, script = t
   const started = performance.now();
   await page.goto(address, { waitUntil: "load" });
   const loaded = performance.now() - started;
+  if (script) {
+    await page.waitForFunction(() => !document.getElementById("timeline-data") || performance.getEntriesByName("timeline-ready").length);
+  }
   const text = await page.locator("body").innerText();
   const width = await page.locator("html").evaluate((element) => element.scrollWidth).catch(() => null);
   let violations = null;
