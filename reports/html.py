@@ -58,6 +58,8 @@ class _Cut:
     live: bool = False
 
 
+_LEAST_COMMENT = 4_000  # characters of the copied summary where room is scarce
+
 _CUTS = (
     _Cut(),
     _Cut(kernel_fold=True),
@@ -117,6 +119,7 @@ def _page(
     live = drawn is not None and not cut.live
     scripts = [script, live_script] if live else [script]
     document = "null" if cut.document else json.embedded(report)
+    comment = markdown.render(report, _LEAST_COMMENT if cut.document else markdown.MOST_CHARACTERS)
     return (
         environment()
         .get_template("report.html.j2")
@@ -147,6 +150,6 @@ def _page(
             document=Markup(document),  # noqa: S704 - escaped for a script element
             has_document=not cut.document,
             limit=f"{most_bytes / 1e6:g}{units.NBSP}MB",
-            summary_text=Markup(json.embedded(markdown.render(report))),  # noqa: S704 - likewise
+            summary_text=Markup(json.embedded(comment)),  # noqa: S704 - likewise
         )
     )

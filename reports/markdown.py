@@ -1,21 +1,27 @@
-"""The report as markdown for a comment in a ticket: verdict, findings, warnings, partition.
+"""The report as markdown for a comment in a ticket: the verdict in full, the proof folded below it.
 
-Text from traces is escaped so that it is shown and does nothing: no markup, no mention of
-people, no link to another ticket.
+It is no longer than GitHub, GitLab and Jira take, and text from traces does nothing in it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from trace_analyzer.findings import Finding, Report
-from trace_analyzer.reports import parts, summary, units
-from trace_analyzer.reports.names import code_spans, visible
+from trace_analyzer.findings import Evidence, Finding, Report
+from trace_analyzer.reports import parts, short_tables, summary, units
+from trace_analyzer.reports.markdown_text import (
+    MOST_CHARACTERS,
+    cell,
+    code,
+    escaped,
+    fitted,
+    folded,
+    table,
+)
 
 FINDINGS = 3
-_MARKS = re.compile(r"([\\*_\[\]<>|~#!])")
-_MOST_CHARACTERS = 600  # of one text
+_WARNINGS = 12
+_ROWS = 12  # of a folded table
 _NAMES = {
     "compute": "compute",
     "transfer": "transfer",
@@ -27,8 +33,23 @@ _NAMES = {
 }
 
 
-def render(report: Report) -> str:
-    """Return the summary as markdown, with a final line feed."""
+def render(report: Report, most: int = MOST_CHARACTERS) -> str:
+    """Return the summary as markdown of at most `most` characters, with a final line feed."""
+    return fitted(
+        [_verdict(report), _findings(report), _warnings(report), _partition(report)],
+        [
+            *((f"evidence of {item.code}", _evidence(item)) for item in report.findings[:FINDINGS]),
+            ("NCCL", _nccl(report)),
+            ("kernels", _kernels(report)),
+            ("checks", _checks(report)),
+            ("environment", _environment(report)),
+        ],
+        f"{report.tool.name} {report.tool.version}, report schema {report.schema_version}",
+        most,
+    )
+
+
+def _verdict(report: Report) -> list[str]:
     state = summary.state(report)
     lines = [
         f"**{escaped(report.run.name)}** · {escaped(' · '.join(summary.meta(report)))}",
@@ -44,45 +65,24 @@ def render(report: Report) -> str:
         ]
     if report.verdict.do_next:
         lines += ["", f"**Do next:** {escaped(report.verdict.do_next)}"]
-    lines += _findings(report)
-    lines += _warnings(report)
-    lines += _partition(report)
-    lines += [
-        "",
-        f"{report.tool.name} {report.tool.version}, report schema {report.schema_version}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def escaped(text: str) -> str:
-    """Return text in which nothing but code between backticks is markup."""
-    if len(text) > _MOST_CHARACTERS:
-        text = text[:_MOST_CHARACTERS] + "…"
-    written = []
-    for is_code, part in code_spans(visible(text)):
-        if is_code:
-            written.append(f"`{part}`")
-            continue
-        marked = _MARKS.sub(r"\\\1", part.replace("&", "&amp;").replace("`", "'"))
-        written.append(marked.replace("@", "`@`"))
-    return "".join(written).replace(units.NBSP, " ").strip()
-
-
-def cell(text: str) -> str:
-    """Return text for a cell of a table, where a bar would end it, also inside code."""
-    return escaped(text.replace("|", "¦"))
+    return lines
 
 
 def _findings(report: Report) -> list[str]:
     if not report.findings:
         return []
-    lines = ["", "| # | Finding | ms/step [95 %] | Ranks | Confidence |", "|--|--|--:|--|--|"]
-    for number, finding in enumerate(report.findings[:FINDINGS], 1):
-        lines.append(
-            f"| {number} | {cell(finding.title)} ({cell(finding.code)} {cell(finding.name)}) "
-            f"| {gain(finding)} | {cell(summary.rank_words(report, finding.ranks))} "
-            f"| {finding.confidence} |"
-        )
+    rows = [
+        [
+            str(number),
+            f"{cell(finding.title)} ({cell(finding.code)} {cell(finding.name)})",
+            gain(finding),
+            cell(summary.rank_words(report, finding.ranks)),
+            finding.confidence,
+        ]
+        for number, finding in enumerate(report.findings[:FINDINGS], 1)
+    ]
+    heads = ["#", "Finding", "ms/step [95 %]", "Ranks", "Confidence"]
+    lines = ["", *table(heads, rows, text=(0, 1, 3, 4))]
     rest = len(report.findings) - FINDINGS
     if rest > 0:
         lines += [
@@ -109,7 +109,10 @@ def _warnings(report: Report) -> list[str]:
     heading = trust.heading.replace(units.NBSP, " ")
     if not trust.rows:
         return ["", f"**{heading}:** {trust.note.replace(units.NBSP, ' ')}."]
-    rows = [f"- **{escaped(row.name)}** {escaped(row.text)}" for row in trust.rows]
+    rows = [f"- **{escaped(row.name)}** {escaped(row.text)}" for row in trust.rows[:_WARNINGS]]
+    rest = len(trust.rows) - _WARNINGS
+    if rest > 0:
+        rows.append(f"- {rest} more in the report.")
     return ["", f"**{heading}.** {trust.note.replace(units.NBSP, ' ')}".strip(), "", *rows]
 
 
@@ -141,3 +144,92 @@ def _partition(report: Report) -> list[str]:
     if len(chosen) < len(rows):
         lines += ["", f"{len(rows) - len(chosen)} more ranks in the report."]
     return lines
+
+
+def _evidence(finding: Finding) -> list[str]:
+    """Return why a finding is believed and what to do about it."""
+    lines: list[str] = []
+    for label, text in (
+        ("Proof", finding.proof),
+        ("Why not something else", finding.rival),
+        ("When it is wrong", finding.limits),
+        ("Confidence", finding.confidence_reason),
+    ):
+        if text:
+            lines += [f"**{label}.** {escaped(text)}", ""]
+    lines += [f"{number}. {escaped(text)}" for number, text in enumerate(finding.actions, 1)]
+    for item in finding.evidence:
+        lines += ["", *_evidence_table(item)]
+    return folded(f"Evidence of {_safe(finding.code)}", lines) if lines else []
+
+
+def _safe(name: str) -> str:
+    """Return a code of the catalogue for text that is not escaped; anything else as unknown."""
+    return name if name.isascii() and name.isalnum() else units.UNKNOWN
+
+
+def _evidence_table(item: Evidence) -> Iterator[str]:
+    yield f"{escaped(item.title)}:"
+    if item.columns and item.rows:
+        rows = [
+            [_value(value) for value in row[: len(item.columns)]]
+            + [""] * (len(item.columns) - len(row))
+            for row in item.rows[:_ROWS]
+        ]
+        yield ""
+        yield from table([cell(name) for name in item.columns], rows, text=(0,))
+    if len(item.rows) > _ROWS:
+        yield ""
+        yield f"{len(item.rows) - _ROWS} more rows in the report."
+
+
+def _value(value: str | float | None) -> str:
+    if value is None:
+        return units.NOT_APPLICABLE
+    if isinstance(value, str):
+        return cell(value.replace("**", ""))
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _nccl(report: Report) -> list[str]:
+    found = short_tables.collectives(report, _ROWS)
+    rows = [[cell(text) for text in row] for row in found.rows]
+    return _folded_table(found, rows, text=(0,))
+
+
+def _kernels(report: Report) -> list[str]:
+    found = short_tables.kernels(report, _ROWS)
+    rows = [[code(row[0]), *(cell(text) for text in row[1:])] for row in found.rows]
+    return _folded_table(found, rows, text=(0, 1))
+
+
+def _folded_table(
+    found: short_tables.ShortTable, rows: Sequence[Sequence[str]], text: Sequence[int]
+) -> list[str]:
+    if not rows:
+        return []
+    lines = table([cell(head) for head in found.heads], rows, text)
+    if found.left_out:
+        more = units.plural(found.left_out, "more row").replace(units.NBSP, " ")
+        lines += ["", f"{more} in the report."]
+    return folded(found.heading, lines)
+
+
+def _checks(report: Report) -> list[str]:
+    if not report.checks:
+        return []
+    rows = [[cell(f"{c.code} {c.name}"), cell(c.state), cell(c.reason)] for c in report.checks]
+    lines = table(["Check", "state", "why"], rows, text=(0, 1, 2))
+    return folded(f"What was checked beside the findings ({len(rows)})", lines)
+
+
+def _environment(report: Report) -> list[str]:
+    lines = [f"- {escaped(f'{key} {value}')}" for key, value in report.run.versions.items()]
+    lines += [f"- {escaped(text)}" for text in report.environment.differences[:_ROWS]]
+    rest = len(report.environment.differences) - _ROWS
+    if rest > 0:
+        lines.append(f"- {rest} more differences in the report.")
+    return folded("Versions, and settings that differ", lines) if lines else []
+
+
+__all__ = ["FINDINGS", "MOST_CHARACTERS", "cell", "escaped", "gain", "render"]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trace_analyzer.findings import KernelDoc, Report
-from trace_analyzer.reports import markdown, parts, summary, units, view_nccl
-from trace_analyzer.reports.names import short_names
+from trace_analyzer.findings import Report
+from trace_analyzer.reports import markdown, parts, short_tables, summary, units
 from trace_analyzer.reports.parts import PartitionRow
 from trace_analyzer.reports.svg_bars import Part
 from trace_analyzer.reports.terminal_page import Page, aligned
@@ -31,7 +30,8 @@ PLAIN = str.maketrans(
     {
         "█": "#", "▓": "+", "▒": "-", "▪": "o", "·": ".", "▲": "!", "✓": "*", "–": "-", "−": "-",
         "×": "x", "µ": "u", "…": "~", "≤": "<", "≈": "~", "“": '"', "”": '"', "’": "'", "→": ">",
-        "✕": "x", "‹": "<", "›": ">", "±": "+",
+        "✕": "x", "‹": "<", "›": ">", "±": "+", "≥": ">", "△": "!", "÷": "/", "∪": "+", "α": "a",
+        "β": "b", "¦": "|", "⟦": "[", "⟧": "]",
     }
 )  # fmt: skip
 
@@ -170,58 +170,20 @@ def _words(rows: Sequence[PartitionRow], cls: str) -> str:
 def _nccl(page: Page, report: Report) -> None:
     if not report.collectives:
         return
-    a_step = any(row.count_per_step is not None for row in report.collectives)
-    split = any(row.transfer_us is not None for row in report.collectives)
-    heads = ["Collective", "MB", "calls/step" if a_step else "calls", "grid × block"]
-    heads += ["transfer µs" if split else "µs p50", "bus GB/s"]
-    rows = [heads]
-    for row in view_nccl.ordered(report)[:_COLLECTIVES]:
-        calls = row.count_per_step if a_step else row.count
-        middle = row.transfer_us if split else row.duration_us
-        group = f" {row.group}" if row.group else ""
-        rows.append(
-            [
-                view_nccl.operation(row.operation) + group,
-                units.megabytes(row.bytes),
-                units.integer(calls),
-                units.launch_shape(row.grid, row.block),
-                units.us(middle.p50) if middle is not None else units.NOT_APPLICABLE,
-                view_nccl.bandwidth_text(row, row.busbw_gbs)
-                if row.busbw_gbs is not None
-                else units.NOT_APPLICABLE,
-            ]
-        )
-    page.heading("NCCL (grid = channels, block = threads a channel)")
-    lines = aligned(page, rows, left=(0,), shrink=0)
+    table = short_tables.collectives(report, _COLLECTIVES)
+    page.heading(table.heading)
+    lines = aligned(page, [table.heads, *table.rows], left=(0,), shrink=0)
     page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
-    rest = len(report.collectives) - _COLLECTIVES
-    if rest > 0:
-        page.add(f"{units.plural(rest, 'more row')} in the HTML and JSON report.", "quiet")
+    if table.left_out:
+        page.add(
+            f"{units.plural(table.left_out, 'more row')} in the HTML and JSON report.", "quiet"
+        )
 
 
 def _kernels(page: Page, report: Report) -> None:
-    kernels = [kernel for kernel in report.kernels if kernel.category != "communication"]
-    if not kernels:
+    table = short_tables.kernels(report, _KERNELS)
+    if not table.rows:
         return
-    ordered = summary.by_step(report)
-    lead = str(ordered[0].rank) if ordered and any(kernel.ranks for kernel in kernels) else None
-
-    def weight(kernel: KernelDoc) -> float:
-        return kernel.total_ms if lead is None else kernel.ranks.get(lead, 0.0)
-
-    kernels.sort(key=lambda kernel: (-weight(kernel), -kernel.total_ms, kernel.name))
-    names = short_names(kernel.name for kernel in kernels)
-    rows = [["Kernel", "kind", "ms" if lead is None else "ms/step", "calls", "grid", "block"]]
-    for kernel in kernels[:_KERNELS]:
-        calls = kernel.count if lead is None else kernel.count_per_step
-        shapes = [
-            units.shape(shape) if shape else units.NOT_APPLICABLE
-            for shape in (kernel.grid, kernel.block)
-        ]
-        count = units.integer(calls) if calls is not None else units.NOT_APPLICABLE
-        rows.append(
-            [names[kernel.name], kernel.category, units.ms_cell(weight(kernel)), count, *shapes]
-        )
-    page.heading("Largest kernels" + (f" on rank {lead}" if lead is not None else ", all ranks"))
-    lines = aligned(page, rows, left=(0, 1), shrink=0)
+    page.heading(table.heading)
+    lines = aligned(page, [table.heads, *table.rows], left=(0, 1), shrink=0)
     page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]

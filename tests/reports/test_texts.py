@@ -11,7 +11,7 @@ import pytest
 from tests.reports import builder
 from trace_analyzer.findings import json_schema
 from trace_analyzer.reports import json as json_report
-from trace_analyzer.reports import markdown, terminal
+from trace_analyzer.reports import markdown, markdown_text, terminal
 from trace_analyzer.reports.names import display_width
 
 NAMES = sorted(builder.ALL)
@@ -150,9 +150,103 @@ def test_markdown_of_hostile_text_does_nothing() -> None:
     report = builder.change(report, verdict=builder.change(report.verdict, headline=bad))
     text = markdown.render(report)
     headline = text.splitlines()[2]
-    assert headline == (r"### ▲ `@`team \</script\> \#12 \!\[x\](y) \[a\](b) \| \*b\* \_c\_ \~d\~")
+    assert headline == (
+        r"### ▲ `@`team \</script\> `#`12 \!\[x\](y) \[a\](b) \| \*b\* \_c\_ `~`d\~"
+    )
     assert "\u202e" not in text
-    assert not re.search(r"(?<![\\`])<(?!\s)", re.sub(r"`[^`]*`", "", text))
+    assert not re.search(r"(?<![\\`])<(?!\s)", _without_code(_without_our_tags(text)))
+
+
+def _without_our_tags(text: str) -> str:
+    return re.sub(r"^(?:</?details>|<summary>[^<]*</summary>)$", "", text, flags=re.MULTILINE)
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("see https://evil.example/?a=b&c|d", "see `https://evil.example/?a=b&c|d`"),
+        ("www.evil.example, javascript:x", "`www.evil.example,` javascript:x"),
+        ("a@b.example", "a`@`b.example"),
+        ("fixes #12, GH-12, !3, $x$, %5, &7, o/r#9",
+         "fixes `#`12, GH`-`12, `!`3, `$`x`$`, `%`5, `&`7, o/r`#`9"),
+        ("ProfilerStep#N, 5 % of 3 & more", r"ProfilerStep\#N, 5 % of 3 &amp; more"),
+        ("- item", r"\- item"),
+        ("=====", r"\====="),
+        ("---", r"\---"),
+        ("12. twelve", r"12\. twelve"),
+        ("12.5 ms", "12.5 ms"),
+        ("-3 ms", "-3 ms"),
+        ("> quote", r"\> quote"),
+        ("``` x", "' x"),
+        ("<!-- x --> &lt;b&gt;", r"\<\!-- x --\> &amp;lt;b&amp;gt;"),
+        ("a\nb\r\tc", "a␊b␍␉c"),
+        ("code `a|b<c>` stays", "code `a|b<c>` stays"),
+    ],
+)  # fmt: skip
+def test_markdown_shows_text_as_it_is(text: str, written: str) -> None:
+    assert markdown_text.escaped(text) == written
+
+
+def test_markdown_cells_cannot_end_their_cell() -> None:
+    assert markdown_text.cell("a|b `c|d`") == "a¦b `c¦d`"
+    assert markdown_text.code("k`|<T>") == "`k'¦<T>`"
+    assert markdown_text.code(" ") == ""
+    assert len(markdown_text.cell("x" * 5_000)) == 201
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_markdown_fits_into_a_comment_everywhere(name: str) -> None:
+    text = markdown.render(builder.ALL[name]())
+    assert len(text) <= 32_000  # Jira takes 32,767, the others more
+    assert text.count("<details>") == text.count("</details>")
+    assert len([line for line in text.splitlines() if line == "</details>"]) == text.count(
+        "</details>"
+    )
+    assert not re.search(r"\bnan\b|\bNone\b|\binf\b", text)
+
+
+def test_markdown_leaves_out_what_does_not_fit_and_says_so() -> None:
+    report = builder.slow_cpu_rank()
+    whole = markdown.render(report)
+    assert "Left out" not in whole
+    short = markdown.render(report, 4_000)
+    assert len(short) <= 4_000
+    assert short.splitlines()[:10] == whole.splitlines()[:10]
+    note = next(line for line in short.splitlines() if line.startswith("Left out"))
+    assert note.startswith("Left out to fit into a comment of 4,000 characters: ")
+    assert "kernels" in note
+    assert short.count("<details>") == short.count("</details>") < whole.count("<details>")
+    assert short.splitlines()[-1] == whole.splitlines()[-1]
+
+
+def test_markdown_is_cut_at_a_line_where_even_the_verdict_does_not_fit() -> None:
+    text = markdown.render(builder.slow_cpu_rank(), 900)
+    assert len(text) <= 900
+    assert "characters: the rest" in text
+    assert text.startswith("**slow")
+
+
+def test_markdown_folds_the_proof_below_the_verdict() -> None:
+    report = builder.slow_cpu_rank()
+    text = markdown.render(report)
+    above, _, below = text.partition("<details>")
+    assert "Step by rank" in above
+    summaries = re.findall(r"<summary>(.*)</summary>\n\n", below)
+    assert summaries[0] == "Evidence of RANK001"
+    assert "NCCL (grid = channels, block = threads a channel)" in summaries
+    assert "Largest kernels on rank 1" in summaries
+    # Markdown inside HTML is read as such only behind an empty line.
+    assert not re.search(r"</summary>\n[^\n]|[^\n]\n</details>", text)
+
+
+def test_terminal_without_unicode_is_ascii_for_every_report() -> None:
+    for name in NAMES:
+        if name not in {"hostile", "not_finite"}:
+            terminal.render(builder.ALL[name](), color=False, width=80, plain=True).encode("ascii")
 
 
 def test_markdown_of_many_ranks_names_the_telling_ones() -> None:
