@@ -213,15 +213,23 @@ def test_a_list_shows_runs_and_rules(done: tuple[Path, Path]) -> None:
 # -- incremental ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> tuple[Path, Path]:
-    """Three runs and their output."""
-    archive, out = tmp_path / "archive", tmp_path / "out"
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs and their output, to be copied."""
+    base = tmp_path_factory.mktemp("three")
     for seed in range(3):
-        write_run(archive / f"run{seed}", seed, world=1)
-    old(archive)
-    batch(archive, out)
-    return archive, out
+        write_run(base / "archive" / f"run{seed}", seed, world=1)
+    old(base / "archive")
+    batch(base / "archive", base / "out")
+    return base
+
+
+@pytest.fixture
+def small(three: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of three runs and their output."""
+    shutil.copytree(three / "archive", tmp_path / "archive")
+    shutil.copytree(three / "out", tmp_path / "out")
+    return tmp_path / "archive", tmp_path / "out"
 
 
 def test_only_what_changed_is_analysed(small: tuple[Path, Path]) -> None:

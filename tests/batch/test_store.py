@@ -69,9 +69,12 @@ def _same(here: dict[str, Any], there: dict[str, Any], archive: Path) -> None:
         one, other = here[name], there[name]
         if isinstance(one, list):
             one = [str(row).replace(str(archive), "s3://traces/archive") for row in one]
-        assert one == other or (isinstance(other, list) and one == [str(row) for row in other]), name
+        assert one == other or (isinstance(other, list) and one == [str(row) for row in other]), (
+            name
+        )
 
 
+@pytest.mark.heavy
 def test_a_bucket_gives_what_a_folder_gives(
     bucket: Any, store: dict[str, str], tmp_path: Path
 ) -> None:
@@ -95,6 +98,17 @@ def test_a_bucket_gives_what_a_folder_gives(
     # A bucket and a folder go together.
     assert batch("s3://traces/archive", tmp_path / "mixed", env=environment).runs == 6
     assert set(states(tmp_path / "mixed").values()) == {"done", "failed"}
+
+
+def test_a_bucket_is_an_archive(bucket: Any, store: dict[str, str], tmp_path: Path) -> None:
+    bucket.rm(["traces/archive/run1", "traces/archive/run2"], recursive=True)
+    environment = {**os.environ, **store}
+    assert batch("s3://traces/archive", "s3://traces/out", env=environment) == Counts(
+        3, 3, 0, failed=1
+    )
+    assert batch("s3://traces/archive", "s3://traces/out", env=environment).now == 0
+    bucket.get("traces/out", str(tmp_path / "there"), recursive=True)
+    assert states(tmp_path / "there") == {"run0": "done", "bundle": "done", "bad": "failed"}
 
 
 def test_credentials_are_never_written(bucket: Any, store: dict[str, str], tmp_path: Path) -> None:

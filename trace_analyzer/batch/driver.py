@@ -98,14 +98,16 @@ class _Job:
 class Batch:
     """Hands units to the pool and puts what comes back into the index."""
 
-    def __init__(self, settings: Settings, index: Index, output: Output, pool: Pool) -> None:
+    def __init__(
+        self, settings: Settings, index: Index, output: Output, pool: Pool, tally: Tally
+    ) -> None:
         self._settings = settings
         self._index = index
         self._output = output
         self._pool = pool
         self._waiting: deque[_Job] = deque()
         self._running: dict[Future[Sealed], _Job] = {}
-        self.tally = Tally()
+        self.tally = tally
 
     def run(self, units: Iterable[Unit], count: int, progress: Progress) -> None:
         """Do all that is to be done. `count` is the number of units.

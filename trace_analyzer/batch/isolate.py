@@ -42,11 +42,15 @@ _ATTEMPTS = 3
 _POLL_S = 0.1
 _NEAR = 0.8  # of the memory limit: a process that crashes there has crashed for want of it
 _DETAIL_BYTES = 4000
-_ROOT = Path(trace_analyzer.__file__).parent.parent
-_PROGRAM = (
-    f"import sys; sys.path.append({str(_ROOT)!r}); "
-    "from trace_analyzer.batch.child import main; main(sys.argv[1])"
-)
+# The process runs the code of this one, wherever that lies and whatever else is installed.
+_PROGRAM = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("trace_analyzer", {trace_analyzer.__file__!r})
+sys.modules["trace_analyzer"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["trace_analyzer"])
+from trace_analyzer.batch.child import main
+main(sys.argv[1])
+"""
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_MAX_THREADS"), "1"
 )

@@ -12,6 +12,7 @@ SCHEMA_VERSION = 1  # PRAGMA user_version
 
 _INDEXES: dict[str, tuple[tuple[str, ...], ...]] = {
     "runs": (
+        ("name",),
         ("unit",),
         ("cause",),
         ("recoverable_ms",),

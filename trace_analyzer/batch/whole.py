@@ -15,7 +15,7 @@ from trace_analyzer.batch.output import INDEX, Output, opened_output
 from trace_analyzer.batch.pages import pages
 from trace_analyzer.batch.storage import Place, place
 from trace_analyzer.batch.tasks import run_id, shown
-from trace_analyzer.batch.units import Plan, Unit, split
+from trace_analyzer.batch.units import Plan, split
 from trace_analyzer.errors import TraceAnalyzerError, UnreadableInputError
 from trace_analyzer.reports import archive_html
 
@@ -110,7 +110,9 @@ def run_batch(
         tally = Tally()
         finished = False
         try:
-            tally = _work(settings, index, output, units, progress)
+            if units:
+                with pool_of(settings, cores()) as pool:
+                    Batch(settings, index, output, pool, tally).run(units, len(units), progress)
             finished = True
             for name in index.settle(run_id(shown(unit.name)) for unit in archive.plan.units):
                 output.remove_run(name)
@@ -118,17 +120,6 @@ def run_batch(
             output.log("end", finished=finished, analysed=tally.analysed, failed=tally.failed)
             _show(index, output, archive.title)
         return _summary(index, tally, out, time.monotonic() - begun_s)
-
-
-def _work(
-    settings: Settings, index: Index, output: Output, units: Sequence[Unit], progress: Progress
-) -> Tally:
-    if not units:
-        return Tally()
-    with pool_of(settings, cores()) as pool:
-        batch = Batch(settings, index, output, pool)
-        batch.run(units, len(units), progress)
-        return batch.tally
 
 
 def _not_opened(closed: Sequence[str]) -> str:
