@@ -21,7 +21,7 @@ from trace_analyzer.analyses.replay.simulate import ReplayError, simulate
 from trace_analyzer.analyses.replay.steady_state import step_times_ns
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.model import Rank
-from trace_analyzer.schema import Float64Array, is_na
+from trace_analyzer.schema import BoolArray, Float64Array, is_na
 from trace_analyzer.tables import CallKind
 
 # Above these a replay explains the recording too badly to be asked what a change would give.
@@ -52,14 +52,21 @@ BOUND_SHARE = 0.98
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepTime:
-    """Settled steps of a program: `table_ns`, shape (ranks, steps)."""
+    """Settled steps of a program: `table_ns`, shape (ranks, steps); which of them are `steady`."""
 
     table_ns: Float64Array
+    steady: BoolArray
+
+    @property
+    def steady_ns(self) -> Float64Array:
+        """The steady steps, shape (ranks, their number)."""
+        chosen: Float64Array = self.table_ns[:, self.steady]
+        return chosen
 
     @property
     def median_ns(self) -> float:
-        """Maximum over ranks of the median step."""
-        return float(np.max(np.median(self.table_ns, axis=1)))
+        """Maximum over ranks of the median steady step."""
+        return float(np.max(np.median(self.steady_ns, axis=1)))
 
     @property
     def mean_ns(self) -> float:
@@ -151,7 +158,7 @@ class Replay:
         if program is self.base:
             left = self.time.value_ns(mean=mean)
             return Gain(gain_ns=0.0, interval_ns=(0.0, 0.0), left_ns=left)
-        after = StepTime(table_ns=step_times_ns(program))
+        after = StepTime(table_ns=step_times_ns(program), steady=self.time.steady)
         left = after.value_ns(mean=mean)
         gain = self.time.value_ns(mean=mean) - left
         return Gain(gain_ns=gain, interval_ns=self._interval(after, gain, mean=mean), left_ns=left)
@@ -159,10 +166,11 @@ class Replay:
     def _interval(self, after: StepTime, gain: float, *, mean: bool) -> tuple[float, float]:
         """Return gain ± the steps' own variation (bootstrap) and the model's error together.
 
-        Medians are of steps drawn at random. Means are of steps with random weights, none of them
+        Medians are of steady steps drawn at random. Means are of steps with random weights, none of them
         zero: what comes and goes was seen, and drawing steps could leave all of it out.
         """
-        before_ns, after_ns = self.time.table_ns, after.table_ns
+        before_ns = self.time.table_ns if mean else self.time.steady_ns
+        after_ns = after.table_ns if mean else after.steady_ns
         steps = before_ns.shape[1]
         random = np.random.default_rng(0)
         chosen = random.integers(0, steps, (BOOTSTRAPS, steps))
@@ -205,10 +213,13 @@ def replay(study: Study, known_ns: float | None = None) -> Replay | str:
         if reason:
             return reason
         costs = default_costs(study.run.ranks[0].source)
-        predicted = StepTime(table_ns=step_times_ns(unperturbed(built, ranks, costs)))
-        scale = 1.0 if known_ns is None else _fitted(built, ranks, costs, known_ns)
+        steady = np.isin(numbers, study.steady.used)
+        predicted = StepTime(
+            table_ns=step_times_ns(unperturbed(built, ranks, costs)), steady=steady
+        )
+        scale = 1.0 if known_ns is None else _fitted(built, ranks, costs, (known_ns, steady))
         base = unperturbed(built, ranks, costs, scale)
-        time = predicted if scale == 1.0 else StepTime(table_ns=step_times_ns(base))
+        time = predicted if scale == 1.0 else StepTime(table_ns=step_times_ns(base), steady=steady)
     except ReplayError as problem:
         return str(problem)
     return Replay(
@@ -309,16 +320,22 @@ def _completions(built: Built) -> Float64Array:
 
 
 def _fitted(
-    built: Built, ranks: Mapping[int, Rank], costs: ProfilerCosts, known_ns: float
+    built: Built,
+    ranks: Mapping[int, Rank],
+    costs: ProfilerCosts,
+    known: tuple[float, BoolArray],
 ) -> float:
-    """Return the factor of host time with which T comes nearest to the known step.
+    """Return the factor of host time with which T comes nearest to the known step, ns.
 
-    T grows with it, so that bisection finds it; where even the bounds do not reach the known step,
-    because the device alone decides, 1 is as good as any other factor.
+    `known` is that step, and which steps of the window are steady. T grows with the factor, so that
+    bisection finds it; where even the bounds do not reach the known step, because the device alone
+    decides, 1 is as good as any other factor.
     """
+    known_ns, steady = known
 
     def time(scale: float) -> float:
-        return StepTime(table_ns=step_times_ns(unperturbed(built, ranks, costs, scale))).median_ns
+        table = step_times_ns(unperturbed(built, ranks, costs, scale))
+        return StepTime(table_ns=table, steady=steady).median_ns
 
     # Where the device decides, only a host far too slow would make up for the model's own error.
     if abs(time(1.0) - known_ns) <= ERROR_OF_STEP * known_ns:
@@ -340,9 +357,11 @@ def _bound(built: Built, ranks: Mapping[int, Rank], base: Program, time: StepTim
         fast_host.all_host(number, 0.0)
         fast_device.scale_duration(number, built.parts[number].op_row, 0.0)
     fast_device.column("collective_transfer_ns")[:] = 0
-    total = time.median_ns
-    if StepTime(table_ns=step_times_ns(fast_host.program())).median_ns >= BOUND_SHARE * total:
+
+    def share(edit: Edit) -> float:
+        table = step_times_ns(edit.program())
+        return StepTime(table_ns=table, steady=time.steady).median_ns / time.median_ns
+
+    if share(fast_host) >= BOUND_SHARE:
         return "device"
-    if StepTime(table_ns=step_times_ns(fast_device.program())).median_ns >= BOUND_SHARE * total:
-        return "host"
-    return "mixed"
+    return "host" if share(fast_device) >= BOUND_SHARE else "mixed"
