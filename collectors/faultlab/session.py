@@ -13,7 +13,7 @@ from trace_analyzer.collectors.faultlab.group import GroupError
 from trace_analyzer.collectors.faultlab.groups import GroupKey
 from trace_analyzer.collectors.faultlab.matrix import KINETO, NSYS, NSYS_STEPS, RunSpec
 from trace_analyzer.collectors.faultlab.programs import BUILD_TIMEOUT_S, Programs, faulty_group
-from trace_analyzer.collectors.faultlab.timing import Measured, Protocol, measure, segment
+from trace_analyzer.collectors.faultlab.timing import Measured, Protocol, Times, measure, segment
 
 
 @dataclass(kw_only=True)
@@ -42,6 +42,7 @@ class Session:
         raw.mkdir(parents=True, exist_ok=True)
         try:
             program = self.programs.prepare(spec, [(key, options)])[key, options]
+            before = self._before_recording(key, program)
             answers = self.programs.group(key).ask(
                 BUILD_TIMEOUT_S,
                 do="profile",
@@ -57,8 +58,12 @@ class Session:
             self.programs.forget(key)
             raise
         for rank, answer in enumerate(answers):
-            phases = [("warmup", answer["warmup"]), ("profiled", answer["profiled"])]
-            self._write_steps(measured, folder, rank, phases)
+            phases = [
+                *(("unprofiled", row[rank]) for row in before),
+                ("warmup", answer["warmup"]),
+                ("profiled", answer["profiled"]),
+            ]
+            self._write_steps(folder, rank, phases, measured)
             trace = raw / f"rank{rank}.pt.trace.json"
             self.background.add("prune-kineto", str(trace), str(folder / f"{trace.name}.gz"))
         recording = {
@@ -66,6 +71,9 @@ class Session:
             "record_shapes": spec.record_shapes,
             "profiled_step_ms": [answer["profiled"]["step_ms"] for answer in answers],
             "pids": measured.pids,
+            "steps_before_ms": [
+                [ms for row in before for ms in row[rank]["step_ms"]] for rank in range(len(answers))
+            ],
             **after,
         }
         self._write_label(measured, folder, KINETO, versions, recording)
@@ -93,7 +101,8 @@ class Session:
             self.programs.forget(key)
             raise
         for rank in range(len(answers)):
-            self._write_steps(measured, folder, rank, [])
+            timed = [("unprofiled", row[rank]) for row in measured.faulty]
+            self._write_steps(folder, rank, timed, measured)
         recording = {
             "active_steps": len(answers[0]["profiled"]["step_ms"]),
             "profiled_step_ms": [answer["profiled"]["step_ms"] for answer in answers],
@@ -101,6 +110,14 @@ class Session:
         }
         self._write_label(measured, folder, NSYS, versions, recording)
         return folder
+
+    def _before_recording(self, key: GroupKey, program: str) -> list[Times]:
+        """Time the faulty state right before it is recorded, in the state that the process is in.
+
+        Processes get slower once a profiler has been active in them, so that what was timed long
+        before is not what the recording would have taken without its profiler.
+        """
+        return [segment(self.programs, key, program, self.protocol) for _ in range(2)]
 
     def _after_recording(self, spec: RunSpec, key: GroupKey, program: str) -> dict[str, Any]:
         """Time a segment once more for runs without fault: what a past profiler leaves behind."""
@@ -110,17 +127,12 @@ class Session:
         return {"steps_after_ms": [answer["step_ms"] for answer in answers]}
 
     def _write_steps(
-        self,
-        measured: Measured,
-        folder: Path,
-        rank: int,
-        recorded: list[tuple[str, dict[str, Any]]],
+        self, folder: Path, rank: int, phases: list[tuple[str, dict[str, Any]]], measured: Measured
     ) -> None:
-        unprofiled = [("unprofiled", row[rank]) for row in measured.faulty]
         runfiles.write_steps(
             folder,
             rank,
-            unprofiled + recorded,
+            phases,
             world_size=measured.label["world_size"],
             pid=measured.pids[rank],
             clock=self.clock,
