@@ -33,6 +33,7 @@ MODULES = (
     "unequal_work",
     "exposed_collective",
     "few_channels",
+    "small_message_collectives",
     "redundant_gradient_sync",
     "extra_synchronisation",
     "slow_transport",
