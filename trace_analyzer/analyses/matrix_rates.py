@@ -59,6 +59,15 @@ _UNKNOWN = (128, 128, 256)  # the least gain of any of them
 # ordinary units are taken to reach their peak, so that the ratio is a low estimate.
 REACHED = 0.8
 
+# CUTLASS writes "align4" (elements), cuBLAS "aligna4".
+_ALIGNED = re.compile(r"_align(\d+)\b|_aligna(\d+)_")
+_HALF = re.compile(r"bf16|[^t]f16|fp16|h\d{4,5}gemm|s16816|s884")
+# Products of 2-byte loads run with Turing's instructions also on Hopper: 94 to 148 of the 790
+# TFLOP/s that aligned ones reach (three shapes, measured on H200); this is the least of the ratios.
+# Elsewhere, and for wider loads, the ratio was not measured: the least that is plausible.
+_ALIGNED_ON_HOPPER = 5.3
+_ALIGNED_ELSEWHERE = 2.0
+
 
 def formats(names: Sequence[str]) -> Int8Array:
     """Return the Format of each name of a table."""
@@ -79,6 +88,36 @@ def speedup(kind: Format, devices: Sequence[Device]) -> float:
         Format.TF32_THREEFOLD: (tf32 or float32) / 3,
     }.get(kind)
     return 1.0 if rate is None else max(REACHED * half / rate, 1.0)
+
+
+def alignments(names: Sequence[str]) -> Int8Array:
+    """Return how many bytes a matrix kernel on tensor cores may load at once; 0 where unknown.
+
+    16 is what the hardware loads best; a library takes a kernel for fewer only where the size of a
+    matrix leaves no other. Kernels without tensor cores load 4 bytes at once by design: 0.
+    """
+    return np.fromiter((_alignment(name) for name in names), dtype=np.int8, count=len(names))
+
+
+def _alignment(name: str) -> int:
+    found = _ALIGNED.search(name)
+    if found is None or _format(name) == Format.FLOAT32:
+        return 0
+    if _HALF.search(name):
+        size = 2
+    elif _format(name) == Format.TF32:
+        size = 4
+    else:
+        return 0
+    return min(int(found[1] or found[2]) * size, 16)
+
+
+def alignment_speedup(bytes_at_once: int, devices: Sequence[Device]) -> float:
+    """Return by how much a product outruns its badly aligned form once its sizes fit, at least 1."""
+    if not 0 < bytes_at_once < 16:
+        return 1.0
+    hopper = any(capability >= (9, 0) for capability in _capabilities(devices))
+    return _ALIGNED_ON_HOPPER if hopper and bytes_at_once <= 2 else _ALIGNED_ELSEWHERE
 
 
 def _capabilities(devices: Sequence[Device]) -> list[tuple[int, int]]:
