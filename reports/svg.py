@@ -20,6 +20,7 @@ NARROW_PX, WIDE_PX = 330.0, 860.0
 PRINT_SHARE = 0.55
 _CHARACTER_PX = 6.7  # of 12 px semibold
 _PADDING_PX = 10
+_APART_PX = 6  # between labels of an axis
 
 
 def number(value: float) -> str:
@@ -124,11 +125,11 @@ class Scale:
         A label that would touch the last one in a plot of `plot_px` is left out.
         """
         step = self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else self.end
-        last_px = text_px(f"{units.tick_label(self.end, step)}{units.NBSP}{self.unit}")
+        last_px = _bare_px(f"{units.tick_label(self.end, step)}{units.NBSP}{self.unit}")
         shown = []
         for position, tick in enumerate(self.ticks):
-            half_px = text_px(units.tick_label(tick, step)) / 2
-            touches = (1 - self(tick)) * plot_px < last_px + half_px
+            half_px = _bare_px(units.tick_label(tick, step)) / 2
+            touches = (1 - self(tick)) * plot_px < last_px + half_px + _APART_PX
             if touches and 0 < position < len(self.ticks) - 1:
                 continue
             last = position == len(self.ticks) - 1
@@ -158,6 +159,10 @@ def whisker(scale: Scale, low: float, high: float, y: float) -> Markup:
 def text_px(content: str) -> float:
     """Return about how wide a chart label is."""
     return len(content) * _CHARACTER_PX + _PADDING_PX
+
+
+def _bare_px(content: str) -> float:
+    return len(content) * _CHARACTER_PX
 
 
 def characters(width_px: float) -> int:
