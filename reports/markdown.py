@@ -38,7 +38,10 @@ def render(report: Report, most: int = MOST_CHARACTERS) -> str:
     return fitted(
         [_verdict(report), _findings(report), _warnings(report), _partition(report)],
         [
-            *((f"evidence of {item.code}", _evidence(item)) for item in report.findings[:FINDINGS]),
+            *(
+                (f"evidence of {_safe(item.code)}", _evidence(item))
+                for item in report.findings[:FINDINGS]
+            ),
             ("NCCL", _nccl(report)),
             ("kernels", _kernels(report)),
             ("checks", _checks(report)),

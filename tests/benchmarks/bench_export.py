@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.benchmarks.bench_kineto import MB, repeated, synthetic
 
 KINDS = ("perfetto", "sqlite", "parquet")
-BAR_ADDED_MB = {"perfetto": 60, "sqlite": 60, "parquet": 100}  # for a file of any size
+BAR_ADDED_MB = {"perfetto": 60, "sqlite": 60, "parquet": 120}  # for a file of any size
 
 _CHILD = """
 import sys, time

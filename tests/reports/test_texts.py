@@ -191,6 +191,22 @@ def test_markdown_shows_text_as_it_is(text: str, written: str) -> None:
     assert markdown_text.escaped(text) == written
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_markdown_becomes_no_other_elements_than_ours(name: str) -> None:
+    markdown_it = pytest.importorskip("markdown_it")
+    page = (
+        markdown_it.MarkdownIt("commonmark", {"html": True})
+        .enable(["table", "strikethrough"])
+        .render(markdown.render(builder.ALL[name]()))
+    )
+    used = {found.lower() for found in re.findall(r"<([a-zA-Z!][^ >/]*)", page)}
+    assert used <= {
+        "p", "strong", "h3", "table", "thead", "tbody", "tr", "th", "td", "ul", "ol", "li", "code",
+        "details", "summary",
+    }  # fmt: skip
+    assert page.count("<details>") == page.count("</details>")
+
+
 def test_markdown_cells_cannot_end_their_cell() -> None:
     assert markdown_text.cell("a|b `c|d`") == "a¦b `c¦d`"
     assert markdown_text.code("k`|<T>") == "`k'¦<T>`"
