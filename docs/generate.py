@@ -114,7 +114,8 @@ several hosts share ids; the real ones are in the names.
 
 `trace-analyzer analyze run.json.gz` reads the file again and gives the same numbers: partition,
 steps, collectives, kernels. All ranks are in the one file; `export --ranks 3` makes a file of one.
-What lies beside a recording is not in it: unprofiled step times, NCCL logs, environments.
+What lies beside a recording is not in it: unprofiled step times, NCCL logs, environments. Where
+a run was recorded by torch.profiler and by nsys, the former is exported.
 
 ## SQLite and Parquet
 

@@ -110,12 +110,19 @@ def test_a_folder_with_other_files_is_left_alone(gpt: Path, tmp_path: Path) -> N
     assert sorted(path.name for path in empty.iterdir()) == sorted(parquet.file_names())
 
 
+def test_a_trace_is_not_put_among_those_that_it_is_made_of(gpt: Path) -> None:
+    refused(export(gpt, "--to", "perfetto", "-o", gpt / "run.json.gz"), "inside", "elsewhere")
+    assert export(gpt, "--to", "sqlite", "-o", gpt / "run.db").exit_code == 0
+    assert CliRunner().invoke(cli, ["analyze", str(gpt)]).exit_code == 0
+
+
 def test_inputs_are_never_replaced(gpt: Path) -> None:
     trace = gpt / "rank0.pt.trace.json"
     before = trace.read_bytes()
-    for source in (gpt, trace):
-        done = export(source, "--to", "perfetto", "-o", trace, "--force")
-        refused(done, "one of the files that were read")
+    done = export(trace, "--to", "perfetto", "-o", trace, "--force")
+    refused(done, "one of the files that were read")
+    done = export(gpt, "--to", "sqlite", "-o", trace, "--force")
+    refused(done, "one of the files that were read")
     assert trace.read_bytes() == before
 
 

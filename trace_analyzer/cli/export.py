@@ -69,6 +69,8 @@ def export(
     """
     target = Output("-o", output)
     _check(target, kind, force=force)
+    if kind == "perfetto" and not target.to_stdout:
+        _refuse_inside(Path(output), Path(run))
     from trace_analyzer.assembly import Options
     from trace_analyzer.assembly.report import analyse, build_report
     from trace_analyzer.readers.discovery import open_run
@@ -99,6 +101,15 @@ def _check(target: Output, kind: str, *, force: bool) -> None:
         check_folder(Path(target.target), parquet.file_names(), force=force)
     else:
         check_outputs([target], force=force)
+
+
+def _refuse_inside(path: Path, run: Path) -> None:
+    """Refuse a trace among those that it is made of, where it would be read as one of them."""
+    if run.is_dir() and path.resolve().is_relative_to(run.resolve()):
+        raise InputError(
+            f"{path}: lies inside {run}, where it would be taken for one of its traces; "
+            "name a place elsewhere"
+        )
 
 
 def _is_trace(name: str) -> bool:
