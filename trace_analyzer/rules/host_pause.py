@@ -40,6 +40,7 @@ from trace_analyzer.analyses.idle import launching_threads
 from trace_analyzer.analyses.pauses import find_pauses
 from trace_analyzer.findings import Evidence
 from trace_analyzer.rules.context import Context, rank_list
+from trace_analyzer.rules.cpu_contention import is_contended, preempted
 from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
 from trace_analyzer.tables import HostCategory
 
@@ -74,7 +75,14 @@ def find(context: Context) -> Answer:
     """Return one cause for all ranks whose hosts pause."""
     if not context.ranks:
         return NotApplicable(reason="no complete step was recorded", needs="complete steps")
-    seen = {number: _seen(context, number) for number in context.ranks}
+    # Where calls are interrupted as well, pauses are interruptions.
+    seen = {
+        number: _seen(context, number)
+        for number in context.ranks
+        if not is_contended(context, number, preempted(context, number))
+    }
+    if not seen:
+        return Passed(reason="pauses fall into calls as well: see HOST007")
     most = max(item.mean_ns for item in seen.values())
     if most < LEAST_SHARE * context.mean_step_ns:
         return Passed(reason=f"pauses of 1 ms or more add up to {most / 1e6:.2f} ms a step at most")
