@@ -264,3 +264,12 @@ def test_a_late_rank_that_exists_stays() -> None:
     assert slow.time.median_ns == pytest.approx(34.26e6, rel=0.002)
     assert slow.swaps[1].host_ns == pytest.approx(8.53e6, rel=0.2)
     assert slow.swaps[0].host_ns < 0.01 * slow.time.median_ns
+
+
+def test_a_gain_that_a_faster_host_would_not_have_is_unsure(healthy: Replay) -> None:
+    """The GPU decides this step: what only the host gains is nothing, with an interval from 0."""
+    gain = healthy.gain_of(lambda edit: edit.all_host(1, 0.5))
+    assert gain.gain_ns == pytest.approx(0.0, abs=0.002 * healthy.time.median_ns)
+    assert gain.interval_ns[0] <= 0.0
+    none = healthy.gain_of(lambda _: None)
+    assert (none.gain_ns, none.interval_ns) == (0.0, (0.0, 0.0))

@@ -114,8 +114,8 @@ class _Unsure:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._replay, name)
 
-    def gain(self, edit: Edit, *, mean: bool = False) -> Any:
-        gain = self._replay.gain(edit, mean=mean)
+    def gain_of(self, apply: Callable[[Edit], None], *, mean: bool = False) -> Any:
+        gain = self._replay.gain_of(apply, mean=mean)
         return replace(gain, interval_ns=(-1e6, gain.interval_ns[1]))
 
 

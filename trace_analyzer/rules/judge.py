@@ -95,9 +95,7 @@ def _judge(context: Context, rule: Rule, cause: Cause) -> Judged | Check:
         return Judged(
             rule=rule, cause=cause, kind=_lowered(rule, kind, share), gain=None, share=share
         )
-    edit = context.replay.edit()
-    cause.edit(edit)
-    gain = context.replay.gain(edit, mean=cause.mean)
+    gain = context.replay.gain_of(cause.edit, mean=cause.mean)
     share = gain.gain_ns / total if total else 0.0
     if share < LEAST_SHARE:
         return _state(rule, "passed", _small(cause, max(share, 0.0), ""), "")
