@@ -45,7 +45,12 @@ from trace_analyzer.analyses.references import START_NS, ring_reference
 from trace_analyzer.findings import Evidence
 from trace_analyzer.rules.context import Context, rank_list
 from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
-from trace_analyzer.rules.transfer_causes import CHANNELS, contention, transfer_ranges
+from trace_analyzer.rules.transfer_causes import (
+    CHANNELS,
+    contention,
+    instances_of,
+    transfer_ranges,
+)
 from trace_analyzer.schema import BoolArray, Float64Array, Int64Array, is_na
 
 if TYPE_CHECKING:
@@ -118,7 +123,7 @@ def _late(context: Context, number: int, sync: GradientSync, could_hide: Hideabl
     """Return the reductions of a rank that come too late, None where there are none."""
     mine = sync.operation[sync.part == sync.times - 1]
     place = np.flatnonzero(np.isin(could_hide.operation, mine))
-    instance = _instances(context, number)[could_hide.operation[place]]
+    instance = instances_of(context, number)[could_hide.operation[place]]
     cross, found = context.study.cross, context.transfers
     assert cross is not None
     assert found is not None
@@ -172,16 +177,6 @@ def _transfer_ns(context: Context, instance: Int64Array) -> Float64Array:
         if reference is not None:
             wanted = reference.transfer_ns(found.bus_bytes[instance][mine])
             result[mine] = np.minimum(result[mine], wanted)
-    return result
-
-
-def _instances(context: Context, number: int) -> Int64Array:
-    """Return the matched instance of each GPU operation of a rank, -1 where there is none."""
-    cross = context.study.cross
-    assert cross is not None
-    result = np.full(len(context.study.ranks[number].rank.operations), -1, dtype=np.int64)
-    mine = cross.events.rank[cross.matches.event] == number
-    result[cross.events.row[cross.matches.event[mine]]] = cross.matches.instance[mine]
     return result
 
 

@@ -124,6 +124,16 @@ def members(context: Context, groups: Sequence[SlowGroup]) -> tuple[int, ...]:
     )
 
 
+def instances_of(context: Context, number: int) -> Int64Array:
+    """Return the matched instance of each GPU operation of a rank, -1 where there is none."""
+    cross = context.study.cross
+    assert cross is not None
+    result = np.full(len(context.study.ranks[number].rank.operations), -1, dtype=np.int64)
+    mine = cross.events.rank[cross.matches.event] == number
+    result[cross.events.row[cross.matches.event[mine]]] = cross.matches.instance[mine]
+    return result
+
+
 def transfer_ranges(
     context: Context, instances: Int64Array, label: str, most: int = 6
 ) -> tuple[Range, ...]:

@@ -240,6 +240,12 @@ class Edit:
             chosen &= self.base.op_class[self.base.dep_operation] == on_class
         self._dropped_deps |= chosen
 
+    def detach(self, operations: AnyArray) -> None:
+        """Let operations (positions in the program) wait for none but each other on the device."""
+        owner = np.repeat(np.arange(self.base.operations), np.diff(self.base.dep_first))
+        outside = ~np.isin(self.base.dep_operation, operations)
+        self._dropped_deps |= np.isin(owner, operations) & outside
+
     # Making it ------------------------------------------------------------------------------
 
     def program(self) -> Program:
