@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trace_analyzer.reports import units
+from trace_analyzer.reports.names import cut_middle
 from trace_analyzer.timeline import Lane, LaneKind, RankTimeline
 
 ONE_BY_ONE = 8  # ranks that get a lane of their own though they are not opened
 _ALL_OPEN = 4
 _GROUP = 8  # ranks of a group where hosts are not known
 _MOST_GROUPS = 32
+_HOST_NAME = 10  # characters
 # Lanes of a rank that are drawn: static/timeline_rows.js opens the same ones first.
 _MOST_LANES = {LaneKind.RANGES: 1, LaneKind.HOST: 4, LaneKind.STREAM: 6, LaneKind.COMM: 4}
 
@@ -42,13 +44,25 @@ def plan_ranks(ranks: Sequence[RankTimeline], chosen: Sequence[int]) -> Plan:
         return Plan(opened, tuple(folded), 0)
     groups: dict[str, list[int]] = {}
     hosts = {rank.host for rank in others}
+    by_host = "" not in hosts and len(hosts) > 1
     for position, rank in enumerate(others):
-        key = rank.host if "" not in hosts and len(hosts) > 1 else str(position // _GROUP)
+        key = rank.host if by_host else str(position // _GROUP)
         groups.setdefault(key, []).append(rank.rank)
-    members = [tuple(group) for group in groups.values()]
-    drawn = [(f"Ranks {units.ranges(group)}", group) for group in members[:_MOST_GROUPS]]
+    named = [
+        (group_name(group, key if by_host else ""), tuple(group)) for key, group in groups.items()
+    ]
+    members = [group for _, group in named]
+    drawn = named[:_MOST_GROUPS]
     left_out = sum(len(group) for group in members[_MOST_GROUPS:])
     return Plan(opened, tuple(drawn), left_out)
+
+
+def group_name(ranks: Sequence[int], host: str = "") -> str:
+    """Return what a group is called: "Ranks 8–15", with their host "node1 · 8–15"."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}"
+    numbers = units.ranges(ranks)
+    return f"{cut_middle(host, _HOST_NAME)} · {numbers}" if host else f"Ranks {numbers}"
 
 
 def busiest_lanes(rank: RankTimeline) -> tuple[Lane, ...]:

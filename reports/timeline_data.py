@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from trace_analyzer.reports import units
 from trace_analyzer.reports.names import cut_middle, visible
-from trace_analyzer.reports.rank_plan import Plan
+from trace_analyzer.reports.rank_plan import Plan, group_name
 from trace_analyzer.reports.timeline_columns import LaneData, least_unit_ns, packed
 from trace_analyzer.reports.timeline_thin import TOGETHER, Drawn, inside, run_starts, thinned
 from trace_analyzer.reports.timeline_types import named, types_of
@@ -33,7 +32,11 @@ _BASE64 = 4 / 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A finding's range on the timeline's clock, ns; `note` is what is said over the host lanes."""
+    """A finding's range on the timeline's clock, ns.
+
+    `label` is what the finding says of it; `note` the same where it is written over the host lanes,
+    else empty.
+    """
 
     number: int
     code: str
@@ -42,6 +45,7 @@ class Mark:
     rank: int
     start_ns: int
     end_ns: int
+    label: str = ""
     note: str = ""
 
 
@@ -246,6 +250,7 @@ def _packed(
                 "rank": mark.rank,
                 "start": unit(mark.start_ns),
                 "end": unit(mark.end_ns),
+                "label": visible(mark.label),
                 "note": visible(mark.note),
             }
             for mark in opening.marks
@@ -255,8 +260,8 @@ def _packed(
         ],
         "opened": [rank for rank in plan.opened if rank in here],
         "folded": [
-            [_group_name(shown), shown]
-            for _, members in plan.folded
+            [visible(name if len(shown) == len(members) else group_name(shown)), shown]
+            for name, members in plan.folded
             if (shown := [rank for rank in members if rank in here])
         ],
         "blamed": list(opening.blamed),
@@ -265,10 +270,6 @@ def _packed(
         "said": said,
     }
     return packed(header, lanes, source.origin_ns, unit_ns)
-
-
-def _group_name(members: Sequence[int]) -> str:
-    return f"Rank {members[0]}" if len(members) == 1 else f"Ranks {units.ranges(members)}"
 
 
 def _lane_header(lane: Lane, slices: Drawn) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from trace_analyzer.findings import Report
 from trace_analyzer.reports import summary, svg_overview, svg_timeline, units
@@ -83,7 +84,23 @@ def _marks(report: Report, timeline: Timeline) -> tuple[list[Mark], str]:
                         rank=item.rank,
                         start_ns=rank.window_start_ns + item.start_ns,
                         end_ns=rank.window_start_ns + item.end_ns,
-                        note=item.label,
+                        label=item.label,
                     )
                 )
+    marks = _noted(marks)
     return sorted(marks, key=lambda mark: (mark.start_ns, mark.number)), " ".join(left_out)
+
+
+def _noted(marks: Sequence[Mark]) -> list[Mark]:
+    """Return the marks with what is written over the lanes: of two that overlap the first finding's."""
+    noted: list[Mark] = []
+    for mark in marks:  # in the order of findings
+        covered = any(
+            other.rank == mark.rank
+            and 2 * (min(other.end_ns, mark.end_ns) - max(other.start_ns, mark.start_ns))
+            > mark.end_ns - mark.start_ns
+            for other in noted
+            if other.note
+        )
+        noted.append(mark if covered else replace(mark, note=mark.label))
+    return noted

@@ -10,6 +10,7 @@ const TimelineRows = function (c) {
   const unfolded = new Set(); // groups whose ranks are shown one by one
   const complete = new Set(); // ranks of which all lanes are shown
 
+  const hosts = new Set(model.ranks.map((rank) => rank.host)).size;
   const codes = [];
   for (const mark of model.marks) if (!codes.includes(mark.number)) codes.push(mark.number);
   const flagRows = Math.min(codes.length, FLAG_ROWS);
@@ -96,7 +97,7 @@ const TimelineRows = function (c) {
     node.setAttribute("aria-expanded", String(Boolean(row.open)));
     node.append(element("span", row.open ? "▾ " : "▸ ", "quiet"));
     node.append(element(row.open ? "strong" : "span", name, guilty ? "blamed" : ""));
-    if (row.open) node.append(element("span", " " + row.rank.gpu, "quiet"));
+    if (row.open) node.append(element("span", " " + [row.rank.gpu, hosts > 1 ? row.rank.host : ""].filter(Boolean).join(" · "), "quiet"));
     node.addEventListener("click", () => toggle(row, members));
     return node;
   }

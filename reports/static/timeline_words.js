@@ -115,7 +115,7 @@ const TimelineWords = function (model) {
   function describeMark(mark) {
     return {
       name: "Finding " + mark.number + ": " + mark.code + " " + mark.name,
-      where: ["rank " + mark.rank, mark.note].filter(Boolean).join(" · "),
+      where: ["rank " + mark.rank, mark.label].filter(Boolean).join(" · "),
       time: fixed(mark.start / perMs, 3) + NBSP + "ms for " + duration(mark.end - mark.start),
       anchor: mark.anchor,
     };

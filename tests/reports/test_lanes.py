@@ -148,6 +148,17 @@ def test_ranks_are_opened_folded_and_grouped() -> None:
         tuple(range(9, 17)),
         (17, 18, 19),
     ]
+    assert [name for name, _ in many.folded] == ["Ranks 0–2, 4–8", "Ranks 9–16", "Ranks 17–19"]
+
+
+def test_ranks_of_a_host_share_a_lane_that_names_it() -> None:
+    ranks = [RankTimeline(rank=n, lanes=(), host=f"machine-room-{n // 8}") for n in range(24)]
+    plan = rank_plan.plan_ranks(ranks, [3, 12])
+    assert [name for name, _ in plan.folded] == [
+        "machi…om-0 · 0–2, 4–7",
+        "machi…om-1 · 8–11, 13–15",
+        "machi…om-2 · 16–23",
+    ]
 
 
 def test_of_many_threads_and_streams_the_busiest_are_drawn() -> None:

@@ -83,10 +83,31 @@ def test_marks_plan_and_view_come_along() -> None:
     zero = 9 * builder.MS  # the first event of the made timeline
     assert (mark["start"], mark["end"]) == (119 * builder.MS - zero, 134 * builder.MS - zero)
     assert (mark["number"], mark["code"], mark["anchor"]) == (1, "RANK001", "finding-1")
-    assert (mark["rank"], mark["note"]) == (1, "no host activity")
+    assert (mark["rank"], mark["label"], mark["note"]) == (
+        1,
+        "no host activity",
+        "no host activity",
+    )
     assert found.header["opened"] == [0, 1]
     assert found.header["blamed"] == [1]
     assert found.header["shown"] == 5
+
+
+def test_of_two_findings_in_one_place_the_first_is_written_there() -> None:
+    report = builder.slow_cpu_rank()
+    first = Range(rank=1, start_ns=119 * builder.MS, end_ns=134 * builder.MS, label="stands still")
+    same = Range(rank=1, start_ns=120 * builder.MS, end_ns=135 * builder.MS, label="late")
+    other = Range(rank=0, start_ns=120 * builder.MS, end_ns=135 * builder.MS, label="late")
+    findings = [
+        builder.change(report.findings[0], ranges=[first]),
+        builder.change(report.findings[1], ranges=[same, other]),
+    ]
+    page = html.render(builder.change(report, findings=findings), timeline=builder.timeline())
+    found = of_page(page)
+    assert found is not None
+    told = {(mark["number"], mark["rank"]): mark["note"] for mark in found.header["marks"]}
+    assert told == {(1, 1): "stands still", (2, 1): "", (2, 0): "late"}
+    assert {mark["label"] for mark in found.header["marks"]} == {"stands still", "late"}
 
 
 @pytest.mark.parametrize("most", [150_000, 250_000, 330_000])
