@@ -14,8 +14,9 @@ import numpy as np
 
 from trace_analyzer import rank_facts
 from trace_analyzer.analyses.study import Study
-from trace_analyzer.export import derived, recorded
+from trace_analyzer.export import derived, layout, recorded
 from trace_analyzer.export.clock import CommonClock, common_clock
+from trace_analyzer.export.layout import RecordedTracks
 from trace_analyzer.export.text_rows import escaped, lines, quoted
 from trace_analyzer.export.tracks import Tracks
 from trace_analyzer.findings import Finding
@@ -31,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 class _LaidRank:
     rank: Rank
     shift_ns: int
-    recorded: recorded.RecordedTracks
+    recorded: RecordedTracks
     derived: list[derived.LaidTrack]
     metadata: list[str]
     pid: int
@@ -81,7 +82,7 @@ def _lay_out(
     item = study.ranks.get(rank.rank)
     found = () if item is None else derived.derive(item, study.cross, findings)
     computed = derived.lay_out(found, pid, tracks)
-    tracks_of_events = recorded.lay_out(rank, pid, tracks)
+    tracks_of_events = layout.lay_out(rank, pid, tracks)
     return _LaidRank(
         rank=rank,
         shift_ns=clock.shift_ns[rank.rank],
