@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -106,6 +107,16 @@ def list_faults(name: str | None) -> None:
             f"{fault:28} {' '.join(kind.causes) or '-':22} {' '.join(kind.codes()) or '-':24} "
             f"{amounts} {kind.unit}"
         )
+
+
+@main.command()
+@click.argument("folders", nargs=-1, required=True, type=ANY_PATH)
+@click.option("-o", "--output", type=click.File("w"), default="-", help="File; else stdout.")
+def index(folders: tuple[Path, ...], output: TextIO) -> None:
+    """Write a table of the labelled runs in FOLDERS."""
+    from trace_analyzer.collectors.faultlab.index import rows, write
+
+    write(rows(folders), output)
 
 
 @main.command(hidden=True)

@@ -88,6 +88,36 @@ def _second() -> list[RunSpec]:
     ]
 
 
+def _held_out() -> list[RunSpec]:
+    """Return runs for the test half: other magnitudes, other models, several faults at once."""
+    return [
+        *runs(SMALL, "few-channels=2 loader-in-process=0.5 extra-kernels=0.6", BOTH),
+        *runs(
+            SMALL,
+            "late-host=0.35 item-sync=4 metric-reductions=10 unfused-optimizer=1 full-precision=4 pageable-copy=128 "
+            "empty-cache=2 elementwise-chain=2 layout-copies=4 slow-transport=2 host-logging=32 "
+            "loader-too-few-workers=2 unequal-batch=0.5 tiny-micro-batches=2 "
+            "reduction-each-micro-batch=2 slow-python=0.5 first-rank-pause=4 step-barrier=1 "
+            "blocking-offload=32 pin-in-step=64 central-loader=0.5 healthy@2 hidden-loader=0.9 "
+            "sync-while-busy=2 late-host=0.35+unfused-optimizer=1 item-sync=4+few-channels=2 "
+            "loader-in-process=0.5+elementwise-chain=2 metric-reductions=10+full-precision=4 "
+            "late-host=0.35+few-channels=4",
+        ),
+        *runs(CONV, "loader-in-process", BOTH),
+        *runs(
+            CONV,
+            "few-channels full-precision pageable-copy empty-cache "
+            "metric-reductions extra-kernels late-host=0.35 item-sync=4 hidden-loader healthy@1 "
+            "varied-images late-host+unfused-optimizer host-logging loader-too-few-workers",
+        ),
+        *runs(
+            LARGE,
+            "few-channels=2 full-precision=4 unequal-batch=0.5 pageable-copy=128 "
+            "loader-in-process=0.5 late-host=0.35 extra-kernels=0.6 metric-reductions=20 healthy@1",
+        ),
+    ]
+
+
 def _third() -> list[RunSpec]:
     """Return every fault at its other magnitudes and on the other workloads."""
     found: list[RunSpec] = []
@@ -152,7 +182,7 @@ def _single_more() -> list[RunSpec]:
 def _full() -> list[RunSpec]:
     """Return all of them, each once; a run that wants nsys in one place wants it."""
     merged: dict[str, RunSpec] = {}
-    for spec in [*_first(), *_second(), *_single(), *_single_more(), *_third()]:
+    for spec in [*_first(), *_second(), *_held_out(), *_single(), *_single_more(), *_third()]:
         known = merged.get(spec.key)
         if known is None or len(spec.recorders) > len(known.recorders):
             merged[spec.key] = spec
@@ -163,6 +193,7 @@ MATRICES = {
     "tiny": _tiny,
     "first": _first,
     "second": _second,
+    "held-out": _held_out,
     "third": _third,
     "single": _single,
     "single-more": _single_more,

@@ -72,7 +72,8 @@ class Session:
             "profiled_step_ms": [answer["profiled"]["step_ms"] for answer in answers],
             "pids": measured.pids,
             "steps_before_ms": [
-                [ms for row in before for ms in row[rank]["step_ms"]] for rank in range(len(answers))
+                [ms for row in before for ms in row[rank]["step_ms"]]
+                for rank in range(len(answers))
             ],
             **after,
         }
