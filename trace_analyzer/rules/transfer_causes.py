@@ -62,10 +62,14 @@ def at_reference(
 
 
 def contention(channels: int) -> tuple[float, float]:
-    """Return by how much NCCL slows matrix kernels and others beside it, as shares."""
+    """Return by how much NCCL slows matrix kernels and others beside it, as shares.
+
+    Beyond what was measured, with the multiprocessors that the channels hold.
+    """
+    more = max(channels / CHANNELS[-1], 1.0)
     return (
-        float(np.interp(channels, CHANNELS, MATRIX_CONTENTION)),
-        float(np.interp(channels, CHANNELS, OTHER_CONTENTION)),
+        more * float(np.interp(channels, CHANNELS, MATRIX_CONTENTION)),
+        more * float(np.interp(channels, CHANNELS, OTHER_CONTENTION)),
     )
 
 
