@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trace_analyzer import intervals
 from trace_analyzer.analyses.contention import ALONE, matrix_names, resident_share
 from trace_analyzer.analyses.study import RankStudy
-from trace_analyzer.analyses.unequal_work import Work
+from trace_analyzer.analyses.unequal_work import Work, line_up
 from trace_analyzer.schema import BoolArray, Float64Array, Int64Array
 
 # GPUs of one model differ by about 8 % on average in large clusters, by power and cooling (Sinha et
@@ -25,6 +26,9 @@ USUAL_SPREAD = 0.08
 LEAST_NS = 20_000
 # Below this many compared kernels nothing is said.
 LEAST_KERNELS = 20
+# No clock and no neighbour on the same multiprocessors makes a kernel take this many times as long;
+# waiting while another process has the GPU does.
+SEVERAL_TIMES = 2.0
 # Durations of one kernel over steps, of which this quantile is what it takes undisturbed.
 UNDISTURBED = 0.25
 LEAST_STEPS = 3
@@ -47,8 +51,8 @@ class Pace:
 
     @property
     def irregular(self) -> bool:
-        """Whether some kernels take very much longer and most hardly at all."""
-        return self.middle - 1.0 < (self.overall - 1.0) / 3.0
+        """Whether some kernels take several times as long and most hardly longer."""
+        return self.highest >= SEVERAL_TIMES and self.middle - 1.0 < (self.overall - 1.0) / 3.0
 
     @property
     def clock(self) -> bool:
@@ -62,34 +66,44 @@ def against_peers(
     ranks: Mapping[int, RankStudy], work: Mapping[int, Work], number: int
 ) -> Pace | None:
     """Return a rank's pace against the median of its peers, None where too little compares."""
-    own, alone = work[number], {rank: _alone(ranks[rank], work[rank]) for rank in work}
-    lengths = {rank: _lengths(ranks[rank], work[rank]) for rank in work}
-    matrix = matrix_names(ranks[number].rank)[ranks[number].rank.operations.name[own.row]]
-    mine: list[Float64Array] = []
-    theirs: list[Float64Array] = []
-    kind: list[BoolArray] = []
-    for step in np.unique(own.step).tolist():
-        here = own.of_step(step)
-        peers = [
-            (rank, there)
-            for rank in work
-            if rank != number
-            for there in [work[rank].of_step(step)]
-            if np.array_equal(work[rank].name[there], own.name[here])
-        ]
-        if not peers:
-            continue
-        kept = alone[number][here].copy()
-        for rank, there in peers:
-            kept &= alone[rank][there]
-        reference = np.median([lengths[rank][there] for rank, there in peers], axis=0)
-        kept &= reference >= LEAST_NS
-        mine.append(lengths[number][here][kept])
-        theirs.append(reference[kept])
-        kind.append(matrix[here][kept])
-    if not mine:
+    own = work[number]
+    peers = [rank for rank in work if rank != number]
+    reference = np.full((len(peers), len(own.row)), np.nan)
+    kept = _alone(ranks[number], own)
+    for place, peer in enumerate(peers):
+        mine, theirs = _same(own, work[peer])
+        reference[place, mine] = _lengths(ranks[peer], work[peer])[theirs]
+        beside = np.zeros(len(own.row), dtype=np.bool_)
+        beside[mine] = ~_alone(ranks[peer], work[peer])[theirs]
+        kept &= ~beside
+    kept &= ~np.isnan(reference).all(axis=0)
+    if not bool(kept.any()):
         return None
-    return _pace(np.concatenate(mine), np.concatenate(theirs), np.concatenate(kind))
+    usual = np.nanmedian(reference[:, kept], axis=0)
+    length = _lengths(ranks[number], own)[kept]
+    matrix = _matrix(ranks[number], own)[kept]
+    long = usual >= LEAST_NS
+    return _pace(length[long], usual[long], matrix[long])
+
+
+def _same(own: Work, other: Work) -> tuple[Int64Array, Int64Array]:
+    """Return positions of the kernels that both launch, with the same size, step by step."""
+    left: list[Int64Array] = []
+    right: list[Int64Array] = []
+    known: dict[tuple[bytes, bytes], tuple[Int64Array, Int64Array]] = {}
+    for step in np.intersect1d(own.step, other.step).tolist():
+        a, b = own.of_step(step), other.of_step(step)
+        key = (own.name[a].tobytes(), other.name[b].tobytes())
+        if key not in known:
+            known[key] = line_up(own.name[a], other.name[b])
+        here, there = known[key]
+        equal = (own.name[a][here] == other.name[b][there]) & (
+            own.blocks[a][here] == other.blocks[b][there]
+        )
+        left.append(here[equal] + a.start)
+        right.append(there[equal] + b.start)
+    nothing = np.empty(0, dtype=np.int64)
+    return np.concatenate([nothing, *left]), np.concatenate([nothing, *right])
 
 
 def against_itself(item: RankStudy, own: Work) -> tuple[Pace | None, Float64Array]:
@@ -110,7 +124,7 @@ def against_itself(item: RankStudy, own: Work) -> tuple[Pace | None, Float64Arra
     alone = np.stack([_alone(item, own)[part] for part in alike])
     for part in alike:
         undisturbed[part] = np.minimum(quiet, length[part])
-    matrix = matrix_names(item.rank)[item.rank.operations.name[own.row[alike[0]]]]
+    matrix = _matrix(item, own)[alike[0]]
     kept = alone.all(axis=0) & (quiet >= LEAST_NS)
     count = len(alike)
     return (
@@ -150,6 +164,11 @@ def _lengths(item: RankStudy, own: Work) -> Float64Array:
     return found
 
 
+def _matrix(item: RankStudy, own: Work) -> BoolArray:
+    found: BoolArray = matrix_names(item.rank)[item.rank.operations.name[own.row]]
+    return found
+
+
 def _alone(item: RankStudy, own: Work) -> BoolArray:
     share: Float64Array = resident_share(item.rank, item.busy)[own.row]
     found: BoolArray = share <= ALONE
@@ -160,8 +179,10 @@ def beside_own(item: RankStudy, own: Work) -> Int64Array:
     """Return the computing kernels (rows) that run while one of another stream does."""
     operations = item.rank.operations
     start, end = operations.start_ns[own.row], operations.end_ns[own.row]
-    order = np.lexsort((end, start))
-    reach = np.maximum.accumulate(end[order])
-    overlapped = np.zeros(len(order), dtype=np.bool_)
-    overlapped[order[1:]] = start[order][1:] < reach[:-1]
-    return own.row[overlapped]
+    found = np.zeros(len(own.row), dtype=np.bool_)
+    stream = operations.stream[own.row]
+    for value in np.unique(stream).tolist():
+        here = stream == value
+        others = intervals.union(start[~here], end[~here])
+        found[here] = intervals.coverage(others, start[here], end[here]) > 0
+    return own.row[found]

@@ -107,7 +107,7 @@ def compare(own: Work, other: Work) -> Comparison:
         a, b = own.of_step(number), other.of_step(number)
         key = (own.name[a].tobytes(), other.name[b].tobytes())
         if key not in known:
-            known[key] = _line_up(own.name[a], other.name[b])
+            known[key] = line_up(own.name[a], other.name[b])
         left, right = known[key]
         rest = np.ones(a.stop - a.start, dtype=np.bool_)
         rest[left] = False
@@ -130,7 +130,7 @@ def compare(own: Work, other: Work) -> Comparison:
     )
 
 
-def _line_up(own: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]:
+def line_up(own: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Return positions in both sequences that belong together; blocks replaced alike count too."""
     shorter = min(len(own), len(other))
     if len(own) == len(other):
