@@ -153,12 +153,17 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnprofiledSteps:
-    """Step times of one rank without a profiler attached, in the order they were taken."""
+    """Step times of one rank without a profiler attached, in the order they were taken.
+
+    `memory_peak_bytes` is the most that the caching allocator handed out in any step; None where
+    it was not asked.
+    """
 
     rank: int
     step_ms: tuple[float, ...]
     basis: str = "measured"
     path: str = ""
+    memory_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -96,7 +96,10 @@ def _read_timer(file: SidecarFile, found: Sidecars) -> None:
         found.warnings.append(_left_out_lines(file, times.unreadable))
     if times.unprofiled_ms:
         found.unprofiled[times.rank] = UnprofiledSteps(
-            rank=times.rank, step_ms=times.unprofiled_ms, path=file.name
+            rank=times.rank,
+            step_ms=times.unprofiled_ms,
+            path=file.name,
+            memory_peak_bytes=times.memory_peak_bytes,
         )
         found.timed_before[times.rank] = times.before
 

@@ -23,6 +23,7 @@ class _Line(msgspec.Struct):
     step_ms: float | None = None
     rank: int | None = None
     schema_version: int | None = None
+    memory_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +31,15 @@ class StepTimes:
     """What a step file holds.
 
     `unprofiled_ms` are the unprofiled steps in order, `before` how many of them come before the
-    first profiled one, `unreadable` the lines that are left out.
+    first profiled one, `unreadable` the lines that are left out. `memory_peak_bytes` is the largest
+    peak of any step, of whatever phase; None where no line has one.
     """
 
     rank: int
     unprofiled_ms: tuple[float, ...]
     before: int
     unreadable: int
+    memory_peak_bytes: int | None = None
 
 
 def read(path: Path, rank: int | None = None, *, display: str | None = None) -> StepTimes:
@@ -48,6 +51,7 @@ def read(path: Path, rank: int | None = None, *, display: str | None = None) -> 
     decoder = msgspec.json.Decoder(_Line)
     times: list[float] = []
     before: int | None = None
+    peak: int | None = None
     unreadable = steps = 0
     for text in _lines(path, shown):
         try:
@@ -62,6 +66,8 @@ def read(path: Path, rank: int | None = None, *, display: str | None = None) -> 
         if line.kind != "step":
             continue
         steps += 1
+        if line.memory_peak_bytes is not None and line.memory_peak_bytes >= 0:
+            peak = max(peak or 0, line.memory_peak_bytes)
         if line.phase == "profiled" and before is None:
             before = len(times)
         if line.phase == "unprofiled" and line.step_ms is not None:
@@ -76,6 +82,7 @@ def read(path: Path, rank: int | None = None, *, display: str | None = None) -> 
         unprofiled_ms=tuple(times),
         before=len(times) if before is None else before,
         unreadable=unreadable,
+        memory_peak_bytes=peak,
     )
 
 
