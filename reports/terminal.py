@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trace_analyzer.findings import Report
+from trace_analyzer.findings import ReplayDoc, Report
 from trace_analyzer.reports import markdown, parts, short_tables, summary, units
 from trace_analyzer.reports.parts import PartitionRow
 from trace_analyzer.reports.svg_bars import Part
@@ -92,19 +92,53 @@ def _warnings(page: Page, report: Report) -> None:
 
 
 def _findings(page: Page, report: Report) -> None:
+    if report.replay is not None and not report.findings:
+        _what_if(page, report, report.replay)
     if not report.findings:
         return
-    rows = [["#", "Finding", "ms/step [95 %]", "Ranks", "Sure"]]
-    for number, finding in enumerate(report.findings[:_FINDINGS], 1):
+    shown = report.findings[:_FINDINGS]
+    rows = [["#", "Cause", "ms/step [95 %]", "Ranks", "Sure"]]
+    for number, finding in enumerate(shown, 1):
         ranks = summary.rank_words(report, finding.ranks).removesuffix(" ranks")
-        title = f"{finding.title} ({finding.code})"
-        rows.append([str(number), title, markdown.gain(finding), ranks, finding.confidence])
+        name = f"{finding.name} ({finding.code})"
+        if finding.caused_by is not None:
+            name += f", caused by {finding.caused_by}"
+        elif finding.kind == "opportunity":
+            name += ", opportunity"
+        rows.append([str(number), name, markdown.gain(finding), ranks, finding.confidence])
     page.heading("Findings, by what fixing each gives back")
     lines = aligned(page, rows, left=(1, 3, 4), shrink=1)
-    page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
+    page.lines.append(page.paint(lines[0], "quiet"))
+    for line, finding in zip(lines[1:], shown, strict=True):
+        page.lines.append(line)
+        page.lines += [
+            page.paint("   " + part, "quiet")
+            for part in page.wrapped(finding.title, page.width - 3)
+        ]
     rest = len(report.findings) - _FINDINGS
     if rest > 0:
         page.add(f"{units.plural(rest, 'more finding')} in the HTML and JSON report.", "quiet")
+    if report.replay is not None and report.replay.what_if:
+        _what_if(page, report, report.replay)
+
+
+def _what_if(page: Page, report: Report, replay: ReplayDoc) -> None:
+    """Add the step with named changes, where the user asked for some."""
+    asked = report.tool.options.get("what_if") or []
+    chosen = [item for item in replay.what_if if item.name in asked]
+    if not chosen or replay.base_ms is None:
+        return
+    rows = [["What if", "step ms", "gives back [95 %]", "meaning"]]
+    for item in chosen:
+        back = replay.base_ms - item.ms
+        bounds = ""
+        if item.interval_ms is not None:
+            low, high = item.interval_ms
+            bounds = units.interval([replay.base_ms - high, replay.base_ms - low])
+        rows.append([item.name, units.ms(item.ms), f"{units.ms(back)} {bounds}", item.meaning])
+    page.heading(f"The step of {units.ms(replay.base_ms)} ms, replayed with a change")
+    lines = aligned(page, rows, left=(0, 3), shrink=3)
+    page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
 
 
 def _bar(page: Page, row: PartitionRow, cells: int, scale_ms: float) -> str:
