@@ -89,9 +89,9 @@ class Ranks:
         for one in self.of(rank):
             for _ in range(count):
                 start = max(self.now[one] + LATENCY, self.free.get((one, COMPUTE), 0))
-                self._operation(one, name, start, start + round(us * 1_000), COMPUTE, host_us, grid)
+                self.launch(one, name, start, start + round(us * 1_000), COMPUTE, host_us, grid)
 
-    def _operation(
+    def launch(
         self,
         rank: int,
         name: str,
@@ -154,7 +154,7 @@ class Ranks:
                 "message_bytes": size,
             }
         for rank in range(self.world):
-            self._operation(
+            self.launch(
                 rank,
                 KERNELS[operation],
                 starts[rank],
@@ -181,7 +181,7 @@ class Ranks:
         """Copy a value to the host and wait for it."""
         for one in self.of(rank):
             start = max(self.now[one] + LATENCY, self.free.get((one, COMPUTE), 0))
-            self._operation(
+            self.launch(
                 one,
                 "Memcpy DtoH (Device -> Pageable)",
                 start,

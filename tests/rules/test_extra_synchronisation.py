@@ -101,7 +101,7 @@ def test_a_copy_inside_the_device_is_waited_for_by_nobody() -> None:
         ranks.kernels(4, 100)
         for rank in range(2):
             start = ranks.free[rank, COMPUTE]
-            ranks._operation(
+            ranks.launch(
                 rank,
                 "Memcpy DtoD (Device -> Device)",
                 start,

@@ -94,7 +94,7 @@ def early_hooks(rank: Rank, steps: DeviceSteps, sync: GradientSync) -> Intervals
     It is what DDP does behind the accumulation of each gradient (divide, fill buckets, launch) and
     behind the last one (let the computing stream wait), and FSDP's range of its reductions.
     """
-    spans = [_after_accumulation(rank), _ranges(rank, _FSDP_REDUCE)]
+    spans = [after_accumulation(rank), _ranges(rank, _FSDP_REDUCE)]
     start = np.concatenate([item[0] for item in spans])
     end = np.concatenate([item[1] for item in spans])
     call = widened(rank.operations.launch[sync.operation])
@@ -127,7 +127,7 @@ def _waits_behind(rank: Rank, call: Int64Array) -> tuple[Int64Array, Int64Array]
     return calls.end_ns[call[found]], calls.end_ns[row[found]]
 
 
-def _after_accumulation(rank: Rank) -> tuple[Int64Array, Int64Array]:
+def after_accumulation(rank: Rank) -> tuple[Int64Array, Int64Array]:
     """Return the parts of autograd's accumulation nodes behind the accumulation itself."""
     outer = _ranges(rank, re.compile(r"^autograd::engine::evaluate_function: .*AccumulateGrad$"))
     inner = _ranges(rank, re.compile(r"^torch::autograd::AccumulateGrad$"))

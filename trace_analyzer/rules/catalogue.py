@@ -38,6 +38,7 @@ MODULES = (
     "exposed_collective",
     "serial_prefetch",
     "compute_contention",
+    "unused_parameter_search",
     "few_channels",
     "small_message_collectives",
     "redundant_gradient_sync",
