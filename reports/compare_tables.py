@@ -32,7 +32,7 @@ def parts(rank: RankChange) -> Table:
         Column("Other"),
         Column("Change", "[95 %]"),
         Column("Change", _axis(scale), numeric=False),
-        Column("", numeric=False),
+        Column("Told apart?", numeric=False),
     )
     rows = [_part(part, scale) for part in rank.parts]
     footer = _part(rank.step, None, "Step")
@@ -165,7 +165,7 @@ def findings(report: ComparisonReport) -> Table | None:
     named = words.finding_states()
     columns = (
         Column("Finding", numeric=False, wide=True),
-        Column("", numeric=False),
+        Column("State", numeric=False),
         Column(report.base.name, "recoverable, ms"),
         Column(report.other.name, "recoverable, ms"),
     )

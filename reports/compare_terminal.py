@@ -77,7 +77,7 @@ def _kernels(page: Page, report: ComparisonReport) -> None:
     told = [row for row in report.kernels if words.told(row)]
     page.heading("Kernels and copies, by how much they change a step")
     if not told:
-        page.add("None is told from no change.")
+        page.add("No kernel is told from no change.")
         return
     names = short_names(row.name for row in told)
     rows = [["Kernel", "change", "ms/step", "95 %", "calls"]]
@@ -108,7 +108,7 @@ def _collectives(page: Page, report: ComparisonReport) -> None:
         return
     page.heading("Collectives, change in ms a step")
     if not told:
-        page.add("None is told from no change.")
+        page.add("No collective is told from no change.")
         return
     rows = [["Collective", "MB", "transfer", "wait", "exposed", "channels"]]
     for row in told[:_COLLECTIVES]:

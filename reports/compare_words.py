@@ -167,7 +167,7 @@ def change_cell(change_ms: float, bounds: list[float] | None) -> tuple[str, str]
 
 def part_state(part: PartChange) -> str:
     """Return whether a part is told apart, in words."""
-    return "" if part.distinguishable else "not told apart"
+    return "yes" if part.distinguishable else "no"
 
 
 def calls(kernel: KernelChange) -> str:

@@ -57,5 +57,5 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def closing(lines: Sequence[str], tool: Tool, schema_version: int) -> str:
     """Return the whole text."""
-    text = "\n".join([*lines, "", made_by(tool, schema_version)]) + "\n"
+    text = "\n".join([*lines, "", escaped(made_by(tool, schema_version))]) + "\n"
     return text.replace(units.NBSP, " ")

@@ -279,18 +279,11 @@ def _run_row(run: ScalingRun) -> tuple[Cell, ...]:
         Cell(str(run.ranks)),
         Cell(units.ms_cell(run.step_ms)),
         absent() if run.mean_ms is None else Cell(units.ms_cell(run.mean_ms)),
-        Cell(_BASIS[run.basis]),
+        Cell(words.BASES[run.basis]),
         Cell(words.steps_words(run)),
         absent() if run.effective is None else Cell(units.decimal(run.effective, 0)),
         Cell("", figure=svg_fall.spark(run.steps_ms, _steady(run))) if run.steps_ms else absent(),
     )
-
-
-_BASIS = {
-    "unprofiled": "timed without a profiler",
-    "profiled": "traced, under the profiler",
-    "given": "given",
-}
 
 
 def _steady(run: ScalingRun) -> list[bool]:

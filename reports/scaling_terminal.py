@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trace_analyzer.reports import scaling_words as words
 from trace_analyzer.reports import units
 from trace_analyzer.reports.document_trust import add_warnings
-from trace_analyzer.reports.names import display_width, fit, visible
+from trace_analyzer.reports.names import cut_middle, display_width, fit, visible
 from trace_analyzer.reports.scaling_words import FallRow
 from trace_analyzer.reports.terminal import BLOCKS, LEAST_WIDTH, PLAIN
 from trace_analyzer.reports.terminal_page import Page, aligned
@@ -126,10 +126,8 @@ def _curve(page: Page, report: ScalingReport) -> None:
 
 def _runs(page: Page, report: ScalingReport) -> None:
     page.heading("Runs")
-    rows = [["run", "ranks", "median ms", "basis", "steps"]]
-    rows += [
-        [run.name, str(run.ranks), units.ms(run.step_ms), run.basis, words.steps_words(run)]
-        for run in report.runs
-    ]
-    lines = aligned(page, rows, left=(0, 3, 4), shrink=4)
-    page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
+    for run in report.runs:
+        page.add(
+            f"{cut_middle(run.name)}: {words.ranks_words(run.ranks)}, {units.ms(run.step_ms)} ms, "
+            f"{words.BASES[run.basis]}: {words.steps_words(run)}"
+        )

@@ -25,6 +25,11 @@ TERMS = {
     "gaps": ("Gaps between operations", "idle"),
     "host": ("Late launches", "host"),
 }
+BASES = {
+    "unprofiled": "timed without a profiler",
+    "profiled": "traced, under the profiler",
+    "given": "given",
+}
 RESIDUAL = ("Not explained", "outline")
 
 

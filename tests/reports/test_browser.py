@@ -39,7 +39,8 @@ WHITE, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 26)"
 MOST_PAGES = {"slow_cpu_rank": 6, "world8": 12, "hostile": 16}
 
 
-def _run(script: str, page: Path) -> dict[str, Any]:
+def run_script(script: str, page: Path) -> dict[str, Any]:
+    """Open a page with one of the scripts of tests/browser and return what it saw."""
     assert CHROMIUM
     assert NODE
     command = [NODE, str(SCRIPTS / script), CHROMIUM, str(page)]
@@ -60,7 +61,7 @@ def _write(name: str, folder: Path) -> Path:
 def seen(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    return _run("visit.mjs", _write(request.param, tmp_path_factory.mktemp("seen")))
+    return run_script("visit.mjs", _write(request.param, tmp_path_factory.mktemp("seen")))
 
 
 @pytest.fixture(scope="module", params=USED)
@@ -68,7 +69,7 @@ def used(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     page = _write(request.param, tmp_path_factory.mktemp("used"))
-    return {"name": request.param, **_run("use.mjs", page)}
+    return {"name": request.param, **run_script("use.mjs", page)}
 
 
 @pytest.mark.parametrize("view", ["light", "dark", "narrow", "plain"])

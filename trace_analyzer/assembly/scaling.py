@@ -188,8 +188,8 @@ def _point(
 def _insufficient(base: Point, point: Point, *, profiled: bool) -> str:
     if profiled:
         return "steps under the profiler"
-    missing = [run.enough() for run in (*base.runs, *point.runs)]
-    return " and ".join(dict.fromkeys(reason for reason in missing if reason))
+    missing = [reason for item in (base, point) for reason in item.lacking()]
+    return " and ".join(dict.fromkeys(missing))
 
 
 def _loss(

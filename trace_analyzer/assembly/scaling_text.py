@@ -76,7 +76,7 @@ def verdict_of(
             state="no-verdict",
             headline=f"{word}: {value}. No verdict: {top.insufficient}.",
             proof=proof,
-            do_next=_unprofiled() if profiled else _MORE_STEPS,
+            do_next=_more(top.insufficient, profiled=profiled),
         )
     lost = top.loss_interval_ms is None or top.loss_interval_ms[0] > 0
     if not lost:
@@ -146,7 +146,14 @@ def _stretches(runs: Sequence[ScalingRun]) -> list[str]:
     return sentences
 
 
-def _unprofiled() -> str:
+def _more(lacking: str, *, profiled: bool) -> str:
+    if "worth" in lacking:
+        return (
+            "Start each run three times: its steps resemble their neighbours, so that more of them "
+            "in one start tell little."
+        )
+    if not profiled:
+        return _MORE_STEPS
     return (
         "Time steps of each run without a profiler: under it the host is slower, and several ranks "
         "lose more by that than one."

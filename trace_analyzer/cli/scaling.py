@@ -63,7 +63,8 @@ def scaling(
     with ProgressLine(quiet=quiet) as progress:
         for item in given:
             found, paths = scaling_inputs.read(item, step_range=step_range, progress=progress)
-            refuse_inputs(outputs, item.value, paths)
+            if paths:
+                refuse_inputs(outputs, item.value, paths)
             inputs.append(found)
     options = {"runs": list(runs), "mode": mode, "step_range": step_range}
     report = build_scaling(

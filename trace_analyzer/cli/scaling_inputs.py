@@ -38,7 +38,7 @@ def parse(arguments: Sequence[str]) -> list[Given]:
     found = []
     for text in arguments:
         match = _RANKS.fullmatch(text)
-        if match is None or Path(text).exists():
+        if match is None or _is_file(text):
             found.append(Given(text, None, text))
             continue
         if int(match[1]) < 1:
@@ -47,10 +47,18 @@ def parse(arguments: Sequence[str]) -> list[Given]:
     return found
 
 
+def _is_file(text: str) -> bool:
+    """Tell whether there is a file whose name happens to look like N=VALUE."""
+    try:
+        return Path(text).exists()
+    except OSError:
+        return False  # a list of step times is longer than a name may be
+
+
 def read(
     given: Given, *, step_range: str | None, progress: ProgressLine
 ) -> tuple[ScalingInput, list[str]]:
-    """Read one argument; returns it and the paths that were read.
+    """Read one argument; returns it and the paths that were read: none for a number.
 
     Raises `InputError` and the errors of readers, each one line.
     """

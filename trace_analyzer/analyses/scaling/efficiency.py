@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from trace_analyzer.analyses.scaling.resampling import (
+    LEAST_RUNS,
     Draws,
     interval,
     mean_draws,
@@ -96,6 +97,15 @@ class Point:
     def step_interval_ms(self) -> tuple[float, float] | None:
         """95 % interval of T_n."""
         return interval(self.steady.log_draws)
+
+    def lacking(self) -> list[str]:
+        """Return why the runs are too little for a verdict; empty where they are enough.
+
+        Three runs are: what their steps have in common is in the spread between them.
+        """
+        if len(self.runs) >= LEAST_RUNS and self.steady.log_draws is not None:
+            return []
+        return [reason for run in self.runs if (reason := run.enough())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
