@@ -8,7 +8,9 @@ from tests.rules.loop import Loop, context_of, diagnosed, recoverable_ms, single
 from tests.traces import real_trace
 from trace_analyzer.model import Run
 from trace_analyzer.readers.discovery import open_run
+from trace_analyzer.rules.catalogue import rules
 from trace_analyzer.rules.dataloader_stall import RULE
+from trace_analyzer.rules.judge import diagnose
 
 IN_PROCESS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
@@ -119,3 +121,24 @@ def test_slow_loader_of_two_gpus(name: str) -> None:
     (finding,) = diagnosed(RULE, run).findings
     assert finding.ranks == [0, 1]
     assert finding.recoverable_ms == pytest.approx(17.96, abs=2.5)
+
+
+def test_the_same_job_with_and_without_workers() -> None:
+    """A real pair: without workers the GPU waits a third of the step, with four it does not."""
+    alone = open_run(str(real_trace("public/kineto/resnet50_num_workers_0")))
+    (finding,) = diagnosed(RULE, alone).findings
+    context = context_of(alone)
+    assert finding.ceiling_ms is not None
+    assert 0.30 < finding.ceiling_ms * 1e6 / (context.study.step_ns or 0) < 0.36
+    assert 0.25 < (finding.recoverable_ms or 0) * 1e6 / context.step_ns < 0.36
+    four = open_run(str(real_trace("public/kineto/resnet50_num_workers_4")))
+    assert not diagnosed(RULE, four).findings
+
+
+@pytest.mark.parametrize("name", ["healthy", "t1"])
+def test_healthy_runs_have_no_fault_of_the_host(name: str) -> None:
+    context = context_of(open_run(str(real_trace(f"h200-ddp/{name}"))))
+    hosts = [rule for rule in rules() if rule.code.startswith(("DATA", "HOST", "MEM", "STEP"))]
+    found = diagnose(context, hosts)
+    assert not [item.code for item in found.findings if item.kind == "fault"]
+    assert not [check for check in found.checks if check.state == "error"]
