@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.builder import RankBuilder, run_of
+from tests.builder import NCCL, RankBuilder, run_of
 from trace_analyzer.analyses.replay.replay import replay
 from trace_analyzer.analyses.study import study
 from trace_analyzer.model import ProcessGroup, Rank, Run
+from trace_analyzer.rules.catalogue import rules
 from trace_analyzer.rules.context import Context
 from trace_analyzer.rules.judge import Diagnosis, diagnose
 from trace_analyzer.rules.rule import Rule
@@ -164,3 +165,42 @@ def recoverable_ms(diagnosis: Diagnosis) -> float:
     (finding,) = diagnosis.findings
     assert finding.recoverable_ms is not None
     return finding.recoverable_ms
+
+
+def together(loops: list[Loop], us: float = 100.0, size: int = 1 << 20) -> None:
+    """All-reduce over the loops: it moves data once the last of them has arrived."""
+    arrivals = [max(loop.now + LATENCY, loop.free) for loop in loops]
+    done = max(arrivals) + round(us * 1_000)
+    for loop, arrival in zip(loops, arrivals, strict=True):
+        loop.builder.operation(
+            NCCL,
+            arrival,
+            done,
+            launch=(loop.now, loop.now + 10_000),
+            stream=17,
+            operation="allreduce",
+            group=0,
+            message_bytes=size,
+        )
+        loop.now += 10_000
+        loop.call("cudaStreamWaitEvent", 2)
+        loop.free = done
+
+
+def ranks(body: Callable[[Loop, int], object], steps: int = 8, world: int = 2) -> Run:
+    """Return a run of `world` ranks: `body(loop, k)` is step k, which ends with an all-reduce."""
+    loops = [Loop(rank=number, world=world) for number in range(world)]
+    for number in range(steps):
+        for loop in loops:
+            loop.step()
+            body(loop, number)
+        together(loops)
+    return run_of(*(loop.build() for loop in loops), world_size=world)
+
+
+def all_codes(run: Run) -> list[tuple[str, list[int]]]:
+    """Return code and ranks of every finding of the whole catalogue, in order; faults only."""
+    found = diagnose(context_of(run), rules())
+    errors = [check.reason for check in found.checks if check.state == "error"]
+    assert not errors
+    return [(item.code, item.ranks) for item in found.findings if item.kind == "fault"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builder import run_of
-from tests.rules.loop import Loop, context_of, diagnosed, recoverable_ms, single
+from tests.rules.loop import Loop, context_of, diagnosed, ranks, recoverable_ms, single
 from trace_analyzer import intervals
 from trace_analyzer.model import Run
 from trace_analyzer.rules.launch_bound_step import RULE
@@ -68,30 +67,7 @@ def test_what_other_rules_speak_of_is_no_launch_work(cause: str) -> None:
 
 def two_ranks(slow_us: float) -> Run:
     """Two ranks whose steps end with an all-reduce; rank 1's host needs longer for a launch."""
-    from tests.builder import NCCL
-
-    loops = [Loop(rank=number, world=2) for number in (0, 1)]
-    for _ in range(8):
-        for loop, host_us in zip(loops, (30.0, slow_us), strict=True):
-            loop.step()
-            eager(loop, 60, 25, host_us)
-        arrivals = [max(loop.now + 5_000, loop.free) for loop in loops]
-        done = max(arrivals) + 100_000
-        for loop, arrival in zip(loops, arrivals, strict=True):
-            loop.builder.operation(
-                NCCL,
-                arrival,
-                done,
-                launch=(loop.now, loop.now + 10_000),
-                stream=17,
-                operation="allreduce",
-                group=0,
-                message_bytes=1 << 20,
-            )
-            loop.now += 10_000
-            loop.call("cudaStreamWaitEvent", 2)
-            loop.free = done
-    return run_of(*(loop.build() for loop in loops), world_size=2)
+    return ranks(lambda loop, _: eager(loop, 60, 25, slow_us if loop.rank else 30.0))
 
 
 def test_one_slow_host_is_not_a_launch_bound_program() -> None:
