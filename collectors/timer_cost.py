@@ -1,6 +1,6 @@
 """What the step timer and its hooks add to a training step, measured on this machine.
 
-    python -m trace_analyzer.collectors.timer_cost [--seconds 60] [--device cuda|cpu] [-o FILE]
+    python -m trace_analyzer.collectors.timer_cost [--seconds 50] [--device cuda|cpu] [-o FILE]
 
 One process trains the fault lab's small transformer in blocks of steps, with the hooks of
 `collect` and without, in the order off on on off, so that drift of the machine cancels. `added`
@@ -159,7 +159,7 @@ def document(device: torch.device, seconds: float) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the result as JSON, or write it to a file."""
     parser = argparse.ArgumentParser(prog="timer_cost", description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60.0, help="training time in all")
+    parser.add_argument("--seconds", type=float, default=50.0, help="training time in all")
     default = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=("cuda", "cpu"), default=default)
     parser.add_argument("-o", "--output", type=Path, help="file to write; else standard output")
