@@ -20,6 +20,7 @@ from trace_analyzer.reports.page import content_hash, environment, static_text
 from trace_analyzer.reports.svg import Scale
 
 _LONGEST_NAME = 60
+_LONGEST_CODE = 16
 _LONGEST_REASON = 60
 _SLOWER = 0.05  # a step that is longer by this against the run before is marked
 _NONE, _TRUST, _ERROR = "none", "not judged", "error"
@@ -167,7 +168,9 @@ def _filters(runs: tuple[ArchiveRun, ...]) -> list[tuple[str, str]]:
     counted = Counter(_key(run) for run in runs)
     states = [state for state in (_NONE, _TRUST, _ERROR) if counted[state]]
     codes = sorted(set(counted) - set(states), key=lambda code: (-counted[code], code))
-    return [(key, f"{key} · {counted[key]:,}") for key in (*codes, *states)]
+    return [
+        (key, f"{cut_middle(key, _LONGEST_CODE)} · {counted[key]:,}") for key in (*codes, *states)
+    ]
 
 
 def _key(run: ArchiveRun) -> str:
@@ -195,7 +198,7 @@ def _cause_chip(code: str | None, kind: str | None, name: str) -> Chip:
     if code is None:
         return Chip("✓ none", "good", "nothing worth fixing")
     glyph, tone = ("▲", "bad") if kind != "opportunity" else ("△", "quiet")
-    return Chip(f"{glyph} {code}", tone, name)
+    return Chip(f"{glyph} {cut_middle(code, _LONGEST_CODE)}", tone, cut_middle(name, _LONGEST_NAME))
 
 
 def _run_view(run: ArchiveRun, scale: Scale) -> RunView:

@@ -133,7 +133,7 @@
       const cell = (index) => row.cells[index].textContent;
       const link = row.cells[0].querySelector("a");
       lines.push([
-        row.cells[0].title || cell(0), link ? link.getAttribute("href") : "", cell(1), row.dataset.step,
+        row.cells[0].title || (link || row.cells[0].firstChild).textContent, link ? link.getAttribute("href") : "", cell(1), row.dataset.step,
         cell(4), cell(5), row.dataset.gain, row.dataset.share, cell(9),
       ]);
     }

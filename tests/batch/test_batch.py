@@ -26,6 +26,7 @@ from tests.batch.archives import (
     write_run,
     write_trace,
 )
+from tests.traces import ROOT
 
 
 def _log(out: Path, event: str = "run") -> list[dict[str, Any]]:
@@ -254,7 +255,7 @@ def test_the_result_is_that_of_a_fresh_batch(small: tuple[Path, Path], tmp_path:
     batch(archive, tmp_path / "fresh")
     left = contents(out)
     assert states(out) == {
-        "run0": "done", "run1": "done", "run2": "done", "run5/a": "nothing"
+        "run0": "done", "run1": "done", "run2": "done", "run5/a": "done"
     }  # fmt: skip
     # What the archive does not hold any more is kept, and marked.
     assert rows(out, "SELECT name FROM runs WHERE NOT present") == [("run0",)]
@@ -350,8 +351,6 @@ def test_errors_are_one_line(tmp_path: Path, arguments: list[str], problem: str)
     write_run(tmp_path / "archive" / "run", 1, world=1)
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "readme.md").write_text("x")
-    from tests.traces import ROOT
-
     done = subprocess.run(
         command("batch", *arguments),
         capture_output=True,
@@ -382,6 +381,18 @@ def test_an_output_inside_the_archive_is_no_part_of_it(small: tuple[Path, Path])
     archive, _ = small
     for _ in range(2):
         assert batch(archive, archive / "out").runs == 3
+
+
+def test_findings_of_runs_that_are_new_can_fail_a_job(tmp_path: Path) -> None:
+    archive, out = tmp_path / "archive", tmp_path / "out"
+    shutil.copytree(ROOT / "trace_analyzer" / "data" / "sample", archive / "slow")
+    old(archive)
+    assert batch(archive, out, "--fail-on", "low", code=1) == Counts(1, 1, 0)
+    ((severity,),) = rows(out, "SELECT severity FROM runs")
+    assert severity in {"low", "medium", "high"}
+    # The finding stands, but it is not new.
+    assert batch(archive, out, "--fail-on", "low") == Counts(1, 0, 1)
+    assert rows(out, "SELECT COUNT(*) > 0 FROM findings WHERE severity = ?", severity) == [(1,)]
 
 
 def test_one_file_is_an_archive(tmp_path: Path) -> None:

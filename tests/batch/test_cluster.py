@@ -12,9 +12,10 @@ import pytest
 
 from tests.batch.archives import Counts, batch, command, contents, old, rows, write_run
 from tests.batch.servers import dask_cluster, s3_server
+from tests.heavy import heavy
 
 pytest.importorskip("distributed")
-pytestmark = pytest.mark.heavy
+pytestmark = heavy
 
 
 def _archive(folder: Path, runs: int) -> Path:

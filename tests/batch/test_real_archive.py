@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.batch.archives import batch, contents, rows, states
+from tests.heavy import heavy
 from tests.traces import real_trace
 
-pytestmark = pytest.mark.heavy
+pytestmark = heavy
 
 # What cannot be analysed at all, and what is: every other run of the traces has a report.
 FAILED = {"malformed/empty_events"}
 NOT_JUDGED = {
     "malformed/cpu_only",
-    "malformed/no_correlation",
     "malformed/truncated_json",
     "public/HolisticTraceAnalysis/cpu_only",
-    "public/param/dlrm_kineto",
 }
 
 

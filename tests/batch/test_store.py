@@ -22,6 +22,7 @@ from tests.batch.archives import (
     write_run,
 )
 from tests.batch.servers import SECRET, s3_server
+from tests.heavy import heavy
 from trace_analyzer.batch.storage import StorageError, place
 from trace_analyzer.errors import UnreadableInputError
 
@@ -74,7 +75,7 @@ def _same(here: dict[str, Any], there: dict[str, Any], archive: Path) -> None:
         )
 
 
-@pytest.mark.heavy
+@heavy
 def test_a_bucket_gives_what_a_folder_gives(
     bucket: Any, store: dict[str, str], tmp_path: Path
 ) -> None:

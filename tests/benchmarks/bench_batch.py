@@ -24,39 +24,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-
-import zstandard
-from msgspec import structs
-from msgspec.json import decode as json_decode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.batch.archives import command, old, trace, write_bundle, write_run, write_trace
-from trace_analyzer import __version__
+from tests.batch.instant import Instantly, model_of, units
 from trace_analyzer.batch.driver import Batch, Settings, Tally
 from trace_analyzer.batch.executors import Pool
 from trace_analyzer.batch.index import Index
 from trace_analyzer.batch.output import opened_output
 from trace_analyzer.batch.pages import pages
-from trace_analyzer.batch.rows import RunRows
 from trace_analyzer.batch.schema import VIEWS
 from trace_analyzer.batch.storage import place
-from trace_analyzer.batch.tasks import (
-    RunFound,
-    RunResult,
-    Sealed,
-    Task,
-    UnitResult,
-    opened,
-    run_id,
-)
-from trace_analyzer.batch.units import ListedFile, split
 from trace_analyzer.reports import archive_html
 
 BAR_MB = 300
@@ -143,39 +126,6 @@ def questions(out: Path) -> float:
     return worst
 
 
-class _Instantly(Executor):
-    """Gives every task the same rows, with names of its own, at once."""
-
-    def __init__(self, model: RunRows) -> None:
-        self._model = model
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        task = opened(args[0], Task)
-        key = run_id(task.unit)
-        number = int(task.unit[-5:])
-        month, day = 1 + number // 1000 % 12, 1 + number // 40 % 28
-        files = [structs.replace(row, sha256=key * 5) for row in self._model.files]
-        run = structs.replace(
-            self._model.run,
-            id=key,
-            name=task.unit,
-            unit=task.unit,
-            digest=key,
-            job=f"job{number % 200}",
-            started=f"2026-{month:02}-{day:02}T{number % 24:02}:00:00Z",
-            recoverable_ms=number / 1000.0,
-            cause="HOST002",
-        )
-        found = RunFound(
-            id=key, name=task.unit, digest=key, bytes=1, files=[], described="kineto, 2 ranks"
-        )
-        rows = structs.replace(self._model, run=run, files=files)
-        done: Future[Any] = Future()
-        result = UnitResult(version=__version__, runs=[RunResult(found=found, rows=rows)])
-        done.set_result(Sealed.of(result))
-        return done
-
-
 def client_alone(folder: Path, count: int) -> int:
     """Do what the client of `many` does, with made-up results."""
     write_run(folder / "model" / "run", 1, world=2)
@@ -185,10 +135,8 @@ def client_alone(folder: Path, count: int) -> int:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    (kept,) = (folder / "model-out").glob("runs/*/rows.json.zst")
-    model = json_decode(zstandard.ZstdDecompressor().decompress(kept.read_bytes()), type=RunRows)
-    files = (ListedFile(f"day{n // 100}/run{n:05}/rank0.json", 1, "1") for n in range(count))
-    units = split(files).units
+    model = model_of(folder / "model-out")
+    planned = units(count)
     seen: list[tuple[int, float, float, float]] = []
 
     def progress(tally: Tally) -> None:
@@ -200,8 +148,8 @@ def client_alone(folder: Path, count: int) -> int:
 
     settings = Settings(archive=str(folder), out=str(folder / "out"))
     with opened_output(place(settings.out)) as output, Index(output.index, "") as index:
-        pool = Pool(_Instantly(model), window=3, share=1)
-        Batch(settings, index, output, pool, Tally()).run(units, len(units), progress)
+        pool = Pool(Instantly(model), window=3, share=1)
+        Batch(settings, index, output, pool, Tally()).run(planned, count, progress)
         begun_s = time.monotonic()
         for name, page in pages(index.connection, "archive"):
             output.place.write(name, archive_html.render(page).encode())

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.reports import archive_builder as made
-from tests.reports.test_browser import _run
 from tests.reports.test_browser import pytestmark as marks
+from tests.reports.test_browser import run_script
 from trace_analyzer.reports import archive_html
 
 pytestmark = marks
@@ -27,12 +27,12 @@ def _write(name: str, folder: Path) -> Path:
 def seen(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    return _run("visit.mjs", _write(request.param, tmp_path_factory.mktemp("seen")))
+    return run_script("visit.mjs", _write(request.param, tmp_path_factory.mktemp("seen")))
 
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return _run("archive.mjs", _write("design", tmp_path_factory.mktemp("used")))
+    return run_script("archive.mjs", _write("design", tmp_path_factory.mktemp("used")))
 
 
 @pytest.mark.parametrize("view", ["light", "dark", "narrow", "plain"])
@@ -57,7 +57,7 @@ def test_filters(used: dict[str, Any]) -> None:
     assert used["pressed"] == 1
     assert used["left"] == "2 shown"
     assert used["found"] == ["slow_cpu_rank"]
-    assert used["large"] == ["nccl_1ch", "slow_loader"]
+    assert used["large"] == ["nccl_1ch", "slow_loader", "slow_cpu_rank"]
 
 
 def test_sorting_puts_unknown_last(used: dict[str, Any]) -> None:
