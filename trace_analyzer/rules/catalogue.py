@@ -39,6 +39,7 @@ MODULES = (
     "serial_prefetch",
     "compute_contention",
     "unused_parameter_search",
+    "single_process_data_parallel",
     "few_channels",
     "small_message_collectives",
     "redundant_gradient_sync",

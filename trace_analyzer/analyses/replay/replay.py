@@ -15,6 +15,7 @@ import numpy as np
 
 from trace_analyzer.analyses.replay.build import Built, build_program
 from trace_analyzer.analyses.replay.costs import ProfilerCosts, default_costs, unperturbed
+from trace_analyzer.analyses.replay.devices import own_streams
 from trace_analyzer.analyses.replay.edit import Edit
 from trace_analyzer.analyses.replay.program import COMM, NONE, Program, completions_ns
 from trace_analyzer.analyses.replay.simulate import ReplayError, simulate
@@ -228,10 +229,10 @@ def replay(study: Study, known_ns: float | None = None) -> Replay | str:
     numbers = _window(study)
     if len(numbers) < LEAST_STEPS:
         return f"fewer than {LEAST_STEPS} complete steps follow each other on all ranks"
-    ranks = {number: item.rank for number, item in study.ranks.items()}
+    ranks = {number: own_streams(item.rank) for number, item in study.ranks.items()}
     try:
         built = build_program(
-            {n: (item.rank, item.steps, item.busy) for n, item in study.ranks.items()},
+            {n: (ranks[n], item.steps, item.busy) for n, item in study.ranks.items()},
             study.cross,
             study.contention,
             numbers,
