@@ -25,6 +25,7 @@ from trace_analyzer.cli import cli  # noqa: E402
 from trace_analyzer.export import sqlite as sqlite_export  # noqa: E402
 from trace_analyzer.export import table_declarations  # noqa: E402
 from trace_analyzer.export.export_table import ExportTable  # noqa: E402
+from trace_analyzer.rules import sections  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
 
 _NOTICE = "<!-- written by docs/generate.py; change the code, then run it -->"
@@ -148,6 +149,38 @@ def _export_section(table: ExportTable) -> Iterator[str]:
             for c in table.columns
         ),
     )
+
+
+def rule_catalogue() -> str:
+    """Return the page of the rule catalogue: every code with its sections."""
+    found = sections.entries()
+    lines = [
+        _head("Rules and data warnings"),
+        "What `trace-analyzer explain CODE` prints. A *fault* is something wrong, an *opportunity*",
+        "something that would gain although nothing is broken; a *warning* is about the data.",
+        "*Experimental* rules were tried on constructed data only and never lead a report.",
+        "",
+        *_rows(
+            ("code", "name", "kind", "status", "finds"),
+            (
+                (
+                    f"[{item.code}](#{item.code.lower()}-{item.name})",
+                    item.name,
+                    item.kind,
+                    item.status,
+                    item.first_sentence,
+                )
+                for item in found
+            ),
+        ),
+    ]
+    for item in found:
+        lines += [f"## {item.code} {item.name}", ""]
+        for title, body in item.sections.items():
+            lines += [f"**{title}.** {' '.join(body.split())}", ""]
+        if item.needs:
+            lines += [f"**Needs.** {item.needs[0].upper()}{item.needs[1:]}.", ""]
+    return "\n".join(lines)
 
 
 def report_schema() -> str:
@@ -345,6 +378,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/data-model.md": data_model,
     "docs/export.md": exports,
     "docs/report-schema.md": report_schema,
+    "docs/rules.md": rule_catalogue,
     "docs/scaling-schema.md": scaling_schema,
     "docs/compare-schema.md": comparison_schema,
     "trace_analyzer/data/schemas/report.schema.json": published_schema,

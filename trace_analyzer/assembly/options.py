@@ -18,6 +18,7 @@ class Options:
     what_if: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    fail_on: str | None = None  # changes the exit code, and nothing in the report
 
     def echo(self) -> dict[str, Any]:
         """Return the options that were set, for the report."""

@@ -34,6 +34,11 @@ VERBS = {
     "bench": Verb(
         "trace_analyzer.cli.bench:bench", "Measure what this host's GPUs and links give."
     ),
+    "explain": Verb("trace_analyzer.cli.explain:explain", "Explain a code of a report."),
+    "rules": Verb(
+        "trace_analyzer.cli.explain:rules",
+        "List the causes that are looked for, and the data warnings.",
+    ),
     "doctor": Verb(
         "trace_analyzer.cli.doctor:doctor", "Say what this installation and a run can answer."
     ),

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trace_analyzer.cli.group import EXIT_FINDINGS, debug_option
+from trace_analyzer.cli.group import EXIT_FINDINGS, InputError, debug_option
 from trace_analyzer.cli.outputs import Output, check_outputs, refuse_inputs, write
 from trace_analyzer.cli.progress import ProgressLine
+from trace_analyzer.cli.settings_file import ConfiguredCommand
 from trace_analyzer.cli.terminal import needs_plain, text_width, use_color
-from trace_analyzer.cli.values import Megabytes, Milliseconds, Ranks, StepRange
+from trace_analyzer.cli.values import (
+    SEVERITIES,
+    Codes,
+    Megabytes,
+    Milliseconds,
+    Ranks,
+    StepRange,
+)
 
 if TYPE_CHECKING:
     from trace_analyzer.analyses.study import Study
@@ -20,10 +28,9 @@ if TYPE_CHECKING:
     from trace_analyzer.findings import Report
     from trace_analyzer.model import Run
 
-_SEVERITIES = ("low", "medium", "high")
-
 
 @click.command(
+    cls=ConfiguredCommand,
     short_help="Say where the time of a run went, and why.",
     epilog="Example: trace-analyzer analyze runs/healthy --html report.html",
 )
@@ -49,8 +56,22 @@ _SEVERITIES = ("low", "medium", "high")
     help="Replay the step with a change, as in bandwidth=2 or launch=0; may be repeated.",
 )
 @click.option(
+    "--select",
+    type=Codes(),
+    metavar="CODE",
+    multiple=True,
+    help="Look only for causes whose code begins with CODE, as in GPU; may be repeated.",
+)
+@click.option(
+    "--ignore",
+    type=Codes(),
+    metavar="CODE",
+    multiple=True,
+    help="Do not look for causes whose code begins with CODE; may be repeated.",
+)
+@click.option(
     "--fail-on",
-    type=click.Choice([*_SEVERITIES, "never"]),
+    type=click.Choice([*SEVERITIES, "never"]),
     default="never",
     show_default=True,
     help="Exit with 1 on a finding of at least this severity.",
@@ -78,6 +99,8 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
     steps: tuple[int, int] | None,
     ranks: tuple[int, ...] | None,
     what_if: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
     fail_on: str,
     max_html_mb: float | None,
     redact: bool,
@@ -88,12 +111,18 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
 
     RUN is a trace file, a folder of them, a .zip or .tar, or a URL. The verdict is printed unless
     another output takes stdout.
+
+    Defaults of --select, --ignore, --fail-on, --unprofiled-step-ms and --step-range may stand in
+    trace-analyzer.toml, or under [tool.trace-analyzer] in pyproject.toml, in the current folder or one
+    above.
     """
     asked = (("--html", html), ("--json", json_), ("--markdown", markdown))
     outputs = [Output(option, target) for option, target in asked if target is not None]
     if max_html_mb is not None and html is None:
         raise click.UsageError("--max-html-mb limits the HTML report; add --html F")
     check_outputs(outputs, force=force)
+    _check_codes("--select", select)
+    _check_codes("--ignore", ignore)
     from trace_analyzer.assembly import Options
     from trace_analyzer.readers.discovery import open_run
 
@@ -107,12 +136,31 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
         ranks=ranks,
         redact=redact,
         what_if=what_if,
+        select=select,
+        ignore=ignore,
+        fail_on=None if fail_on == "never" else fail_on,
     )
     report = report_run(recorded, options, outputs, quiet=quiet, max_html_mb=max_html_mb)
     if not any(output.to_stdout for output in outputs):
         print_verdict(report)
     if _fails(report, fail_on):
         ctx.exit(EXIT_FINDINGS)
+
+
+def _check_codes(option: str, codes: Sequence[str]) -> None:
+    """Refuse beginnings that no rule's code has: nobody means to look for nothing."""
+    if not codes:
+        return
+    from trace_analyzer.rules.catalogue import rules
+
+    for code in codes:
+        if any(rule.code.startswith(code) for rule in rules()):
+            continue
+        if "TRC".startswith(code[:3]):
+            raise InputError(f"{option} {code}: warnings about the data are always shown")
+        raise InputError(
+            f"{option} {code}: no cause has such a code; trace-analyzer rules lists all"
+        )
 
 
 def report_run(
@@ -168,5 +216,5 @@ def print_verdict(report: Report) -> None:
 def _fails(report: Report, fail_on: str) -> bool:
     if fail_on == "never":
         return False
-    least = _SEVERITIES.index(fail_on)
-    return any(_SEVERITIES.index(finding.severity) >= least for finding in report.findings)
+    least = SEVERITIES.index(fail_on)
+    return any(SEVERITIES.index(finding.severity) >= least for finding in report.findings)

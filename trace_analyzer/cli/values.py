@@ -8,6 +8,7 @@ from typing import ClassVar
 import click
 
 _MAX_RANKS = 100_000
+SEVERITIES = ("low", "medium", "high")
 
 
 class Ranks(click.ParamType[tuple[int, ...]]):
@@ -67,6 +68,21 @@ class Milliseconds(click.ParamType[float]):
         if not 0 < number < 1e9:
             self.fail(f"{value!r} is not a time in ms", param, ctx)
         return number
+
+
+class Codes(click.ParamType[str]):
+    """`GPU001`, or the beginning of codes such as `GPU`."""
+
+    name = "code"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the code in capitals."""
+        code = str(value).strip().upper()
+        if not isinstance(value, str) or not re.fullmatch(r"[A-Z]{1,6}\d{0,3}", code):
+            self.fail(f"{value!r} is not a code like GPU001, nor the beginning of one", param, ctx)
+        return code
 
 
 class Megabytes(click.ParamType[float]):
