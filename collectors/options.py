@@ -9,9 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 
 import trace_analyzer
+from trace_analyzer.bundle import Role, default_name
 
 # Holds the options as JSON in the environment of the ranks that `collect` starts.
 ENVIRONMENT_VARIABLE = "TRACE_ANALYZER_COLLECT"
+
+
+LEAST_TIMED = 4  # steps before a window of which only the time is given
 
 
 class Mode(StrEnum):
@@ -49,7 +53,7 @@ class Schedule:
     of the ranks `settle` steps refill the device's queue before any is counted. `unprofiled`
     steps are timed before the capture and `after` of them after it; `warmup` steps run under the
     profiler before the `active` ones. `sample_seconds` sets the number of active steps from the
-    time of an unprofiled step.
+    time of an unprofiled step, under nsys from that of the steps before the window.
     """
 
     skip: int = 10
@@ -95,7 +99,10 @@ class Schedule:
             capture = [dataclasses.replace(capture[1], entry=Entry.START)]
         stop = Segment(phase="warmup", steps=max(self.settle, 1), entry=Entry.STOP)
         if mode is Mode.NSYS:
-            return _filled([skip, *capture, stop])
+            # A window by time needs steps to tell how long one is; under nsys any will do.
+            timed = dataclasses.replace(settle, steps=max(self.settle, LEAST_TIMED))
+            first = [] if self.sample_seconds is None else [timed]
+            return _filled([skip, *first, *capture, stop])
         before = Segment(phase="unprofiled", steps=self.unprofiled, entry=Entry.FOLLOW)
         after = Segment(phase="unprofiled", steps=self.after, entry=Entry.FOLLOW)
         return _filled([skip, settle, before, *capture, stop, after])
@@ -125,6 +132,14 @@ class Options:
     def path(self) -> Path:
         """The bundle's folder."""
         return Path(self.folder)
+
+    def timer_name(self, rank: int) -> str:
+        """Return the name of a rank's step file.
+
+        Steps under nsys get a file of their own beside the one of the timing run.
+        """
+        name = default_name(Role.TIMER, rank)
+        return name.replace(".jsonl", "_nsys.jsonl") if self.mode is Mode.NSYS else name
 
     def to_json(self) -> str:
         """Return the options as one line."""

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
 from trace_analyzer.before_after import unlike
 from trace_analyzer.bundle import Role, default_name
 from trace_analyzer.collectors import flight
+from trace_analyzer.collectors.calibrating import calibrate
 from trace_analyzer.collectors.captures import (
     DEVICE_PATIENCE_SECONDS,
     Capture,
@@ -30,6 +32,7 @@ from trace_analyzer.collectors.captures import (
     TorchCapture,
 )
 from trace_analyzer.collectors.options import (
+    LEAST_TIMED,
     Entry,
     Mode,
     Options,
@@ -76,7 +79,7 @@ class Recorder:
         self._pid = os.getpid()
         self._rendezvous = Rendezvous()
         self._capture = _capture(options, self.rank)
-        path = options.path / timer_name(options.mode, self.rank)
+        path = options.path / options.timer_name(self.rank)
         try:
             self._timer = StepTimer(
                 path=path,
@@ -186,9 +189,14 @@ class Recorder:
 
     def _start_capture(self, segment: Segment) -> Segment:
         schedule = self.options.schedule
-        self._before_ms = self._unprofiled_ms()
+        before = self._timer.drain(final=True)
+        self._before_ms = _unprofiled_ms(before)
         if schedule.sample_seconds is not None:
-            active = self._rendezvous.share(self._steps_in(schedule.sample_seconds))
+            # Under nsys no step is unprofiled; the first ones settle, and the last are as long as
+            # those of the window will be.
+            step_ms = median(self._before_ms or [item["step_ms"] for item in before[-LEAST_TIMED:]])
+            active = max(2, round(schedule.sample_seconds * 1000.0 / step_ms))
+            active = self._rendezvous.share(active)
             schedule = dataclasses.replace(schedule, active=active)
             self._segments = [
                 dataclasses.replace(later, steps=active) if later.active else later
@@ -199,18 +207,6 @@ class Recorder:
         self._capture.start(schedule)
         self.ranges = _ranges(self.options.mode)
         return segment
-
-    def _unprofiled_ms(self) -> list[float]:
-        return [
-            record["step_ms"]
-            for record in self._timer.drain(final=True)
-            if record["phase"] == "unprofiled"
-        ]
-
-    def _steps_in(self, seconds: float) -> int:
-        if not self._before_ms:
-            return self.options.schedule.active
-        return max(2, round(seconds * 1000.0 / median(self._before_ms)))
 
     def _stop_capture(self) -> None:
         self.ranges.end_step()
@@ -239,7 +235,7 @@ class Recorder:
         self._meet()
         self._capture.finish()
         self._note_all(self._capture.notes)
-        differ = unlike(self._before_ms, self._unprofiled_ms())
+        differ = unlike(self._before_ms, _unprofiled_ms(self._timer.drain(final=True)))
         if differ is not None:
             self._timer.note(f"{differ.text()}: only those before count")
         self.complete = True
@@ -249,22 +245,9 @@ class Recorder:
         self._meet()
 
     def _calibrate(self) -> None:
-        if not self.options.calibrate:
-            return
-        from trace_analyzer.collectors import calibration, nsys_calibration
-
-        together = not self._rendezvous.problem
-        try:
-            if self.options.mode is Mode.TORCH:
-                calibration.record(self.options, self.rank, together=together)
-            elif not torch.cuda.is_available():
-                return  # nsys has nothing to record, so nothing to cost
-            elif self.options.mode is Mode.NSYS:
-                nsys_calibration.measure_recorded(self.options, self.rank, together=together)
-            else:
-                nsys_calibration.measure_plain(self.options, self.rank, together=together)
-        except Exception as error:  # noqa: BLE001  # the trace is good without it
-            self._note_all([f"no calibration: {type(error).__name__}: {error}"])
+        if self.options.calibrate:
+            together = not self._rendezvous.problem
+            self._note_all(calibrate(self.options, self.rank, together=together))
 
     def _close_early(self) -> None:
         self.done = True
@@ -308,13 +291,8 @@ class Recorder:
             self._end()
 
 
-def timer_name(mode: Mode, rank: int) -> str:
-    """Return the name of a rank's step file.
-
-    Steps under nsys get a file of their own beside the one of the timing run.
-    """
-    name = default_name(Role.TIMER, rank)
-    return name.replace(".jsonl", "_nsys.jsonl") if mode is Mode.NSYS else name
+def _unprofiled_ms(records: list[dict[str, Any]]) -> list[float]:
+    return [record["step_ms"] for record in records if record["phase"] == "unprofiled"]
 
 
 def _capture(options: Options, rank: int) -> Capture:

@@ -81,6 +81,22 @@ def test_the_loops_run_in_both_runs_and_only_the_second_is_recorded(
     assert cost.delta_interval_us[0] <= cost.delta_us <= cost.delta_interval_us[1]
 
 
+def test_a_window_by_time_is_as_long_as_the_steps_before_say(
+    tmp_path: Path, said: list[str]
+) -> None:
+    schedule = Schedule(skip=0, settle=2, warmup=1, after=0, sample_seconds=0.2)
+    rec = Recorder(Options(folder=str(tmp_path), mode=Mode.NSYS, schedule=schedule))
+    drained: list[float] = [90.0, 10.0, 10.0, 10.0, 10.0]  # the first one settles
+    rec._timer.drain = lambda **_: [  # type: ignore[method-assign]
+        {"phase": "warmup", "step_ms": ms} for ms in drained
+    ]
+    rec.begin()
+    while not rec.done:
+        rec.step()
+    assert rec.complete
+    assert sum(text.startswith("step ") for text in said) == 20
+
+
 def test_without_a_timing_run_there_is_nothing_to_compare(tmp_path: Path, said: list[str]) -> None:
     assert run(tmp_path, Mode.NSYS).complete
     assert CALIBRATION_MARK not in said

@@ -29,6 +29,15 @@ def test_nsys_times_no_unprofiled_step_in_its_own_process() -> None:
     assert rows(SHORT, Mode.NSYS)[-1] == ("warmup", 1, "stop")
 
 
+def test_a_window_by_time_under_nsys_times_some_steps_before() -> None:
+    schedule = Schedule(skip=2, settle=1, warmup=2, active=3, sample_seconds=1.0)
+    assert rows(schedule, Mode.NSYS)[:3] == [
+        ("warmup", 2, "follow"),
+        ("warmup", 4, "meet"),
+        ("warmup", 2, "start"),
+    ]
+
+
 def test_a_timing_run_times_as_many_steps_as_a_torch_recording() -> None:
     assert rows(SHORT, Mode.TIMER) == [
         ("warmup", 2, "follow"),
