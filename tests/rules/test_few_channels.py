@@ -79,6 +79,8 @@ def test_a_late_rank_is_not_blamed_on_the_channels() -> None:
 def test_gpus_without_nvlink_have_no_reference() -> None:
     diagnosis = diagnosed(RULE, trained(20.9, 1, gpu="NVIDIA A10G"))
     assert diagnosis.findings == []
+    assert diagnosis.checks[0].state == "not-applicable"
+    assert "bench allreduce" in diagnosis.checks[0].needs
 
 
 def test_recorded_with_one_channel() -> None:

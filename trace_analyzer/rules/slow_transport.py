@@ -60,14 +60,14 @@ _WAYS = {"SHM": "host memory", "NET": "the network", "P2P": "peer-to-peer copies
 def find(context: Context) -> Answer:
     """Return a cause for groups that are slow inside a host, and one for sockets between hosts."""
     groups = slow_by(context, Reason.TRANSPORT)
-    if isinstance(groups, NotApplicable):
-        return groups
-    causes = [_inside(context, groups)] if groups else []
     between = _between_hosts(context)
-    if between is not None:
-        causes.append(between)
+    causes = [] if between is None else [between]
+    if not isinstance(groups, NotApplicable) and groups:
+        causes.insert(0, _inside(context, groups))
     if causes:
         return causes
+    if isinstance(groups, NotApplicable):
+        return groups
     return Passed(reason="no group is slower than its links for want of a faster way")
 
 
@@ -121,8 +121,8 @@ def _way(transports: Iterable[NcclTransport]) -> str:
 def _between_hosts(context: Context) -> Cause | None:
     """Return a cause where NCCL's log names sockets for a group over several hosts."""
     cross, found, run = context.study.cross, context.transfers, context.study.run
-    assert cross is not None
-    assert found is not None
+    if cross is None or found is None:
+        return None
     sockets = any(
         item.kind == "NET" and item.plugin == "Socket"
         for log in run.nccl_logs

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trace_analyzer.analyses.references import ring_reference
 from trace_analyzer.analyses.slow_transfers import Reason, SlowGroup, slow_groups
 from trace_analyzer.findings import Evidence, Range
 from trace_analyzer.rules.context import Context
@@ -30,11 +31,14 @@ def slow_by(context: Context, reason: Reason) -> list[SlowGroup] | NotApplicable
         return NotApplicable(
             reason="no collective was recorded on two ranks or more", needs="all ranks of the run"
         )
-    return [
-        item
-        for item in slow_groups(context.study.run, cross.events, found)
-        if item.reason == reason
-    ]
+    run, groups = context.study.run, cross.events.groups
+    used = np.unique(found.group).tolist()
+    if all(ring_reference(run, groups[number]) is None for number in used):
+        return NotApplicable(
+            reason="what the links of this machine can carry is not known",
+            needs="a benchmark (`trace-analyzer bench allreduce`), an NCCL log, or GPUs with NVLink",
+        )
+    return [item for item in slow_groups(run, cross.events, found) if item.reason == reason]
 
 
 def at_reference(
