@@ -29,6 +29,7 @@ PARTS = {
     "copy": ("Copies, exposed", "copy"),
     "latency": ("Gaps between operations", "idle"),
     "other": ("Other idle time", "idle"),
+    "launch": ("Idle: late launches", "host"),
     "launch:data_loading": ("Idle: host waits for data", "host"),
     "launch:blocking_sync": ("Idle: host blocked", "host"),
     "launch:allocator": ("Idle: host allocates", "host"),

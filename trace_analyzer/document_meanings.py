@@ -208,7 +208,8 @@ COMPARISON: Mapping[str, Mapping[str, str]] = {
     "PartChange": {
         "part": (
             "compute; transfer, wait, unsplit: communication that no compute hides; copy; launch:…: "
-            "idle before late launches, by what the launching thread did; latency; other"
+            "idle before late launches, by what the launching thread did (launch: all of them); "
+            "latency; other"
         ),
         **_CHANGE,
         "distinguishable": _DISTINGUISHABLE,

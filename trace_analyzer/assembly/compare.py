@@ -93,7 +93,7 @@ def build_comparison(
     )
     findings = finding_rows(base.report, other.report, comparable=comparable, step_ms=step_ms)
     environment = difference_docs(setting_differences(*prints))
-    focus = _focus(two, [row.other_rank for row in ranks])
+    focus = focus_rank(two, [row.other_rank for row in ranks])
     sides = _side(base, steps[0], change), _side(other, steps[1], change)
     documents = difference_docs(differences)
     return ComparisonReport(
@@ -185,7 +185,7 @@ def _pairs(base: Study, other: Study) -> list[tuple[int, int]]:
     return [] if ours is None or theirs is None else [(ours.rank, theirs.rank)]
 
 
-def _focus(study: Study, ranks: list[int]) -> int | None:
+def focus_rank(study: Study, ranks: list[int]) -> int | None:
     """Return the rank that shows by itself what makes the run slow: it waits least."""
     found = run_parts(study)
     if found is not None and found.rank in ranks:

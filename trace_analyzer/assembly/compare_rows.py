@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from trace_analyzer.analyses.comparison import collectives, kernels, partition
 from trace_analyzer.comparison_document import (
@@ -114,7 +115,32 @@ def finding_rows(
 
     Nothing is recoverable where the runs are not comparable.
     """
-    ours, theirs = _by_code(base), _by_code(other)
+    return findings_by_state(
+        _by_code(base), _by_code(other), step_ms=step_ms, comparable=comparable
+    )
+
+
+class _Gain(Protocol):
+    """What a finding says of itself, from a report or from an archive."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> Any: ...  # noqa: ANN401
+    @property
+    def title(self) -> str: ...
+    @property
+    def recoverable_ms(self) -> float | None: ...
+
+
+def findings_by_state(
+    ours: Mapping[str, _Gain],
+    theirs: Mapping[str, _Gain],
+    *,
+    step_ms: float,
+    comparable: bool = True,
+) -> list[FindingChange]:
+    """Return findings by code: new ones first, then gone, changed, unchanged."""
     rows = []
     for code in dict.fromkeys([*theirs, *ours]):
         mine, others = ours.get(code), theirs.get(code)
@@ -151,7 +177,7 @@ def _by_code(report: Report) -> dict[str, Finding]:
 
 
 def _gain_change(
-    mine: Finding | None, others: Finding | None, gains: Sequence[float | None]
+    mine: _Gain | None, others: _Gain | None, gains: Sequence[float | None]
 ) -> float | None:
     """Return the change of the gain; a finding that is not there gives nothing back."""
     values = [

@@ -32,6 +32,7 @@ PART_WORDS = {
     "copy": "copies that nothing hides",
     "latency": "gaps between operations",
     "other": "other idle time",
+    "launch": "idle before late launches",
     "launch:data_loading": "idle while the host waits for its data loader",
     "launch:blocking_sync": "idle while the host waits in blocking calls",
     "launch:allocator": "idle while the host allocates or frees device memory",
@@ -79,6 +80,7 @@ class Told:
     environment: Sequence[Difference]
     findings: Sequence[FindingChange]
     same_recorder: bool
+    history: int = 0  # archived runs that stand as the base
 
 
 def verdict_of(
@@ -112,13 +114,17 @@ def verdict_of(
             proof=" ".join(details) or "Nothing is told apart.",
             do_next="Record at least 10 steps of each, with prof.step() or one NVTX range a step.",
         )
-    proof = " ".join([_interval(sides, change), *details])
+    proof = " ".join([_interval(sides, change, told.history), *details])
     if change.distinguishable is None:
         return ComparisonVerdict(
             state="no-verdict",
-            headline=f"{_times(change)}: too few steps to tell a difference from chance.",
+            headline=f"{_times(change)}: too few to tell a difference from chance.",
             proof=proof,
-            do_next="Record at least 10 steps of each.",
+            do_next=(
+                "Three comparable runs in the archive tell what runs differ by."
+                if told.history
+                else "Record at least 10 steps of each."
+            ),
         )
     if not change.distinguishable:
         return ComparisonVerdict(
@@ -167,14 +173,18 @@ def _times(change: StepChange) -> str:
     return f"{change.base_ms:.1f} and {change.other_ms:.1f} ms a step{profiled}"
 
 
-def _interval(sides: tuple[Side, Side], change: StepChange) -> str:
+def _interval(sides: tuple[Side, Side], change: StepChange, history: int) -> str:
     bounds = change.change_interval_ms
     known = "" if bounds is None else f" [{bounds[0]:.1f}, {bounds[1]:.1f}]"
     how = "without a profiler" if change.basis == "unprofiled" else "under the profiler"
+    difference = f"Difference {change.change_ms:+.1f} ms{known}".replace("-", "−")
+    if history:
+        spread = "what these differ by is in the interval" if bounds else "too few for an interval"
+        runs = f"{history} run{'s' if history > 1 else ''}"
+        return f"{difference} against the median of the last {runs} {how}: {spread}."
     return (
-        f"Difference {change.change_ms:+.1f} ms{known}, medians of {sides[0].steps} and "
-        f"{sides[1].steps} steps {how}, one run each."
-    ).replace("-", "−")
+        f"{difference}, medians of {sides[0].steps} and {sides[1].steps} steps {how}, one run each."
+    )
 
 
 def _told(rank: RankChange | None) -> list[PartChange]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,10 +28,17 @@ if TYPE_CHECKING:
 @click.option("--json", "json_", metavar="F", help="Write the result as JSON; - is stdout.")
 @click.option("--markdown", metavar="F", help="Write a summary as Markdown; - is stdout.")
 @click.option("--step-range", metavar="NAME", help="Name of the range that repeats once a step.")
+@click.option(
+    "--last",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="Where BASE is an archive's index.db: how many of its last runs.",
+)
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("-q", "--quiet", is_flag=True, help="Write nothing on stderr but errors.")
 @debug_option
-def compare(
+def compare(  # noqa: PLR0913 (one parameter an option)
     *,
     base: str,
     slow: str,
@@ -38,27 +46,38 @@ def compare(
     json_: str | None,
     markdown: str | None,
     step_range: str | None,
+    last: int,
     force: bool,
     quiet: bool,
 ) -> None:
     """Say what changed from BASE to SLOW: step, parts, kernels, collectives, findings, settings.
 
-    Both are runs as `analyze` takes them. Where they cannot be compared (another GPU model, number
-    of ranks, or other work), their numbers stand side by side, and the reason is named.
+    Both are runs as `analyze` takes them. BASE may also be the index.db of an archive (`batch`): then
+    the base is the median of the last runs with the same GPU, number of ranks and kernels. Where runs
+    cannot be compared (another GPU model, number of ranks, or other work), their numbers stand side
+    by side, and the reason is named.
     """
     asked = (("--html", html), ("--json", json_), ("--markdown", markdown))
     outputs = [Output(option, target) for option, target in asked if target is not None]
     check_outputs(outputs, force=force)
+    from trace_analyzer.readers.archive_index import is_index
     from trace_analyzer.readers.discovery import open_run
 
+    history = is_index(Path(base))
     runs = []
     with ProgressLine(quiet=quiet) as progress:
-        for target in (base, slow):
+        for target in (slow,) if history else (base, slow):
             run = open_run(target, progress=progress, jobs=None)
             refuse_inputs(outputs, target, [source.path for source in run.sources])
             runs.append(run)
-    options = {"base": base, "slow": slow, "step_range": step_range}
-    report = _compared(runs, {name: value for name, value in options.items() if value is not None})
+    options: dict[str, Any] = {"base": base, "slow": slow}
+    if step_range is not None:
+        options["step_range"] = step_range
+    if history:
+        refuse_inputs(outputs, base, [])
+        report = _against_history(Path(base), runs[0], last, {**options, "last": last})
+    else:
+        report = _compared(runs, options)
     for output in outputs:
         place = write(output, _rendered(output, report))
         if not output.to_stdout and not quiet:
@@ -67,7 +86,7 @@ def compare(
         _print(report)
 
 
-def _compared(runs: list[Run], options: dict[str, str]) -> ComparisonReport:
+def _compared(runs: list[Run], options: dict[str, Any]) -> ComparisonReport:
     from trace_analyzer.assembly.compare import ComparedRun, build_comparison
     from trace_analyzer.assembly.options import Options
     from trace_analyzer.assembly.report import analyse, build_report
@@ -79,6 +98,26 @@ def _compared(runs: list[Run], options: dict[str, str]) -> ComparisonReport:
         report = build_report(run, asked, studied=studied)
         compared.append(ComparedRun(study=studied, report=report, name=name))
     return build_comparison(compared[0], compared[1], options)
+
+
+def _against_history(index: Path, run: Run, last: int, options: dict[str, Any]) -> ComparisonReport:
+    from trace_analyzer.assembly.compare_history import NewRun, build_history_comparison
+    from trace_analyzer.assembly.options import Options
+    from trace_analyzer.assembly.report import analyse, build_report
+    from trace_analyzer.readers.archive_index import archived_runs
+
+    asked = Options(step_range=options.get("step_range"))
+    studied = analyse(run, asked)
+    report = build_report(run, asked, studied=studied)
+    past = archived_runs(
+        index,
+        world_size=report.run.world_size,
+        gpu=report.run.gpu,
+        before=report.run.started,
+        without={source.sha256 for source in run.sources if source.gpu_operations},
+    )
+    new = NewRun(study=studied, report=report, name=run.name)
+    return build_history_comparison(str(index), past, last, new, options)
 
 
 def _names(runs: list[Run]) -> list[str]:
