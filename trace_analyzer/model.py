@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from trace_analyzer.bench_facts import BenchResult
 from trace_analyzer.calibration_facts import Calibration
+from trace_analyzer.gpu_facts import GpuSamples
 from trace_analyzer.nccl_facts import FlightRecording, NcclLog
 from trace_analyzer.tables import (
     Collectives,
@@ -185,6 +186,7 @@ class Run:
     flight: tuple[FlightRecording, ...] = ()  # by rank
     bench: tuple[BenchResult, ...] = ()
     calibration: tuple[Calibration, ...] = ()  # what the recorder cost, by rank
+    gpu_samples: tuple[GpuSamples, ...] = ()  # by GPU
     cross_check: tuple[Rank, ...] = ()
     command: str = ""
     started: str = ""  # ISO 8601 UTC, from the recording; "" where unknown

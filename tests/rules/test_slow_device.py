@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from tests.rules.loop import Loop, context_of, diagnosed, recoverable_ms, single
 from tests.rules.ranks import COMM, Ranks
 from tests.rules.recorded import diagnosed_recording
+from trace_analyzer.gpu_facts import GpuSamples
 from trace_analyzer.model import Run
 from trace_analyzer.rules import late_rank_device
 from trace_analyzer.rules.judge import diagnose
@@ -75,6 +79,28 @@ def test_the_slow_gpu_explains_the_late_rank() -> None:
     found = diagnose(context_of(trained(1.4, 1.0)), [late_rank_device.RULE, RULE])
     assert [finding.code for finding in found.findings] == ["GPU004", "RANK002"]
     assert found.findings[1].caused_by == "GPU004"
+
+
+def test_samples_beside_the_run_say_what_the_gpu_did() -> None:
+    run = trained(1.4, 1.02)
+    count = 10
+
+    def samples(gpu: int, clock: float, limits: int) -> GpuSamples:
+        return GpuSamples(
+            gpu=gpu,
+            time_unix_ns=np.arange(count) * 10_000_000,
+            sm_clock_mhz=np.full(count, clock),
+            clock_limits=np.full(count, limits),
+            power_w=np.full(count, np.nan),
+            temperature_c=np.full(count, 87.0),
+            foreign_processes=np.zeros(count),
+        )
+
+    beside = (samples(0, 1_980.0, 0), samples(1, 1_400.0, 0x40))
+    (finding,) = diagnosed(RULE, replace(run, gpu_samples=beside)).findings
+    assert "at 1,400 MHz, 87 °C, held down by temperature (hardware)" in finding.proof
+    assert finding.evidence[1].rows[0][:3] == [0, 0, 1_980.0]
+    assert not finding.limits
 
 
 def disturbed(factor: float) -> Run:

@@ -236,6 +236,7 @@ def _assembled(
         flight=tuple(sidecars.flight),
         bench=tuple(sidecars.bench),
         calibration=tuple(sidecars.calibration),
+        gpu_samples=tuple(sidecars.gpu_samples),
         cross_check=others,
         command=manifest.command if manifest else "",
         started=started(manifest, numbered.ranks),

@@ -14,6 +14,7 @@ from trace_analyzer.bench_facts import BenchResult
 from trace_analyzer.bundle import Role, read_json_object
 from trace_analyzer.calibration_facts import Calibration
 from trace_analyzer.errors import UnreadableInputError
+from trace_analyzer.gpu_facts import GpuSamples
 from trace_analyzer.model import DataWarning, Severity, UnprofiledSteps
 from trace_analyzer.nccl_facts import FlightRecording, NcclLog
 from trace_analyzer.readers import step_times
@@ -41,6 +42,7 @@ class Sidecars:
     flight: list[FlightRecording] = field(default_factory=list)
     bench: list[BenchResult] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)
+    gpu_samples: list[GpuSamples] = field(default_factory=list)
     paths: dict[str, tuple[str, ...]] = field(default_factory=dict)  # role → real paths
     warnings: list[DataWarning] = field(default_factory=list)
 
@@ -68,6 +70,8 @@ def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
                 _read_bench(file, found)
             elif file.role is Role.CALIBRATION:
                 _read_calibration(file, found)
+            elif file.role is Role.SAMPLER:
+                _read_samples(file, found)
         except UnreadableInputError as error:
             found.warnings.append(
                 DataWarning(
@@ -83,6 +87,7 @@ def read_sidecars(files: Iterable[SidecarFile]) -> Sidecars:
     )
     found.warnings += [] if differing is None else [differing]
     found.calibration.sort(key=lambda item: item.rank)
+    found.gpu_samples.sort(key=lambda item: item.gpu)
     found.paths = {role: tuple(paths) for role, paths in sorted(by_role.items())}
     return found
 
@@ -190,6 +195,12 @@ def _read_bench(file: SidecarFile, found: Sidecars) -> None:
     result = bench_results.read(file.path, display=file.name)
     if result is not None:
         found.bench.append(result)
+
+
+def _read_samples(file: SidecarFile, found: Sidecars) -> None:
+    from trace_analyzer.readers import gpu_samples
+
+    found.gpu_samples.append(gpu_samples.read(file.path, display=file.name))
 
 
 def _read_calibration(file: SidecarFile, found: Sidecars) -> None:

@@ -17,7 +17,7 @@ or those that they have undisturbed.
 
 ## When it is wrong
 Without a peer, a GPU that is always slow looks healthy. What the clock was, and whose the other work
-is, the trace does not say; samples of clocks and processes beside the run do.
+is, the trace does not say; samples of clocks and processes beside the run do, where they were taken.
 
 ## What to do
 Look at clocks, power, temperature and throttle reasons under load, and at processes on the GPU.
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trace_analyzer.analyses.gpu_state import GpuState, gpu_states
 from trace_analyzer.analyses.kernel_pace import (
     USUAL_SPREAD,
     Pace,
@@ -41,7 +42,7 @@ from trace_analyzer.analyses.kernel_pace import (
     beside_own,
 )
 from trace_analyzer.analyses.unequal_work import works
-from trace_analyzer.findings import Range
+from trace_analyzer.findings import Evidence, Range
 from trace_analyzer.rules.context import Context
 from trace_analyzer.rules.late_rank_device import pace_table
 from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
@@ -145,6 +146,7 @@ def _cause(
             title = title[:-1] + ", in mathematics and hardly in memory traffic: its clock is low."
         rival = "Not other work in between. Nearly all kernels are slower alike."
         actions = (*_look_at_clocks(number), *_look_for_others(number))
+    states = gpu_states(context.study.run)
     steps = context.steady_count(number)
     length = _lengths(context, number, own)
     lost = float(length.sum()) * (1.0 - 1.0 / pace.overall) / steps
@@ -161,16 +163,41 @@ def _cause(
         proof=(
             f"{pace.kernels} kernels were compared one by one: {pace.overall:.2f} times the time in "
             f"all, the median {pace.middle:.2f} times, one in a hundred {pace.highest:.1f} times."
+            + (f" The GPU ran {states[number].in_words}." if number in states else "")
         ),
         rival=rival,
         limits=(
-            "The trace shows no clocks and no other processes; "
+            ""
+            if number in states
+            else "The trace shows no clocks and no other processes; "
             "`trace-analyzer collect` samples both beside the run."
         ),
-        evidence=(pace_table(paces),),
+        evidence=(pace_table(paces), *([_states_table(states)] if states else [])),
         ranges=_slowest(context, seen, own, length),
         actions=actions,
         explains_late=True,
+    )
+
+
+def _states_table(states: dict[int, GpuState]) -> Evidence:
+    def shown(value: float | None) -> float | None:
+        return None if value is None else round(value, 1)
+
+    return Evidence(
+        title="The GPUs during the recording, by samples beside it",
+        columns=["rank", "GPU", "clock MHz", "power W", "temperature °C", "held down by", "others"],
+        rows=[
+            [
+                rank,
+                item.gpu,
+                shown(item.clock_mhz),
+                shown(item.power_w),
+                shown(item.temperature_c),
+                ", ".join(name for name, _ in item.limits) or None,
+                item.foreign_processes,
+            ]
+            for rank, item in states.items()
+        ],
     )
 
 
