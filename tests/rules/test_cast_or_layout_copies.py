@@ -64,6 +64,15 @@ def test_casts_and_plain_copies_are_no_layout_copies() -> None:
     assert found.checks[0].state == "passed"
 
 
+def test_a_cast_that_also_changes_the_layout_is_needed() -> None:
+    def body(loop: Loop, _: int) -> None:
+        loop.launches(10, 100, GEMM)
+        loop.launch(STRIDED, 5)
+        loop.launch(STRIDED.replace("_nocast", ""), 500)
+
+    assert not diagnosed(RULE, single(body)).findings
+
+
 def test_device_copies_count_where_contiguous_asked_for_them() -> None:
     def body(loop: Loop, _: int) -> None:
         for _ in range(10):

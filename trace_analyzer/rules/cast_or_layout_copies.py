@@ -55,9 +55,10 @@ if TYPE_CHECKING:
     from trace_analyzer.model import Rank
     from trace_analyzer.schema import BoolArray, Int64Array
 
-# A strided copy of one type is PyTorch's plain `elementwise_kernel` around its copy functor (casts
-# and contiguous copies are "unrolled_" and "vectorized_"); the others name themselves.
+# A strided copy is PyTorch's plain `elementwise_kernel` around its copy functor (contiguous copies are
+# "unrolled_" and "vectorized_"); since version 2 it says "nocast" where the type stays.
 _STRIDED = re.compile(r"(?<![a-z]_)\belementwise_kernel<.*direct_copy_kernel")
+_ONE_TYPE = "gpu_kernel_impl_nocast"
 _TRANSPOSED = re.compile(
     r"nchwToNhwc|nhwcToNchw|tensorTransformGeneric|genericTranspose|transpose_read|batched_transpose"
     r"|\bpermute_?kernel",
@@ -92,9 +93,13 @@ def find(context: Context) -> Answer:
 
 def _layout_copies(context: Context, number: int) -> Int64Array:
     rank = context.study.ranks[number].rank
-    names = context.named(
-        number, lambda text: bool(_STRIDED.search(text) or _TRANSPOSED.search(text))
-    )
+    says_type = any(_ONE_TYPE in text for text in rank.names)
+
+    def copies(text: str) -> bool:
+        strided = _STRIDED.search(text) is not None and (_ONE_TYPE in text or not says_type)
+        return strided or _TRANSPOSED.search(text) is not None
+
+    names = context.named(number, copies)
     kernels = computing(context, number) & names[rank.operations.name]
     return np.flatnonzero(kernels | _copied_whole(rank))
 
