@@ -26,6 +26,7 @@ from tests.batch.archives import (
     write_run,
     write_trace,
 )
+from tests.heavy import heavy
 from tests.traces import ROOT
 
 
@@ -245,6 +246,25 @@ def test_only_what_changed_is_analysed(small: tuple[Path, Path]) -> None:
     assert {path.parent.name.split("-")[0] for path in changed} == {"run1"}
 
 
+def test_in_a_folder_of_many_runs_only_new_files_are_read(tmp_path: Path) -> None:
+    archive, out = tmp_path / "archive", tmp_path / "out"
+    files = [write_trace(archive / f"job{seed}.json", trace(seed, 0, 1)) for seed in range(3)]
+    old(archive)
+    assert batch(archive, out) == Counts(3, 3, 0)
+    # The same size and time with other content goes unnoticed: files that are known stay unread.
+    status = files[0].stat()
+    files[0].write_bytes(files[0].read_bytes().replace(b"gemm_0", b"gemm_9"))
+    os.utime(files[0], ns=(status.st_mtime_ns, status.st_mtime_ns))
+    os.utime(files[1])
+    write_trace(archive / "job3.json", trace(3, 0, 1))
+    assert batch(archive, out) == Counts(4, 1, 3)
+    assert _worked(out) == {"job3.json"}
+    os.utime(files[0])
+    assert batch(archive, out) == Counts(4, 1, 3)
+    assert _worked(out) == {"job0.json"}
+
+
+@heavy
 def test_the_result_is_that_of_a_fresh_batch(small: tuple[Path, Path], tmp_path: Path) -> None:
     archive, out = small
     write_run(archive / "run1", 77, world=2)
@@ -294,6 +314,7 @@ def test_a_damaged_index_is_refused_in_one_line(small: tuple[Path, Path]) -> Non
     assert "remove it: it is made again" in done.stderr
 
 
+@heavy
 def test_another_version_analyses_again_only_when_asked(small: tuple[Path, Path]) -> None:
     archive, out = small
     import sqlite3
@@ -309,6 +330,7 @@ def test_another_version_analyses_again_only_when_asked(small: tuple[Path, Path]
 # -- what goes wrong --------------------------------------------------------------------------
 
 
+@heavy
 def test_failures_are_tried_again_when_asked(tmp_path: Path) -> None:
     archive, out = tmp_path / "archive", tmp_path / "out"
     write_run(archive / "good", 1, world=1)
@@ -377,6 +399,7 @@ def test_only_one_batch_writes_into_an_output(small: tuple[Path, Path]) -> None:
     assert "another batch writes there" in done.stderr
 
 
+@heavy
 def test_an_output_inside_the_archive_is_no_part_of_it(small: tuple[Path, Path]) -> None:
     archive, _ = small
     for _ in range(2):
@@ -395,6 +418,7 @@ def test_findings_of_runs_that_are_new_can_fail_a_job(tmp_path: Path) -> None:
     assert rows(out, "SELECT COUNT(*) > 0 FROM findings WHERE severity = ?", severity) == [(1,)]
 
 
+@heavy
 def test_one_file_is_an_archive(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / "packed" / f"run{seed}", seed, world=1)

@@ -101,6 +101,7 @@ def test_a_bucket_gives_what_a_folder_gives(
     assert set(states(tmp_path / "mixed").values()) == {"done", "failed"}
 
 
+@heavy
 def test_a_bucket_is_an_archive(bucket: Any, store: dict[str, str], tmp_path: Path) -> None:
     bucket.rm(["traces/archive/run1", "traces/archive/run2"], recursive=True)
     environment = {**os.environ, **store}
@@ -112,6 +113,7 @@ def test_a_bucket_is_an_archive(bucket: Any, store: dict[str, str], tmp_path: Pa
     assert states(tmp_path / "there") == {"run0": "done", "bundle": "done", "bad": "failed"}
 
 
+@heavy
 def test_credentials_are_never_written(bucket: Any, store: dict[str, str], tmp_path: Path) -> None:
     """Neither on success nor on failure, in no output, not with --debug."""
     said = []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trace_analyzer import __version__
 from trace_analyzer.batch.confine import confine, peak_bytes
-from trace_analyzer.batch.contents import Contents, NothingInsideError, find, open_unit
+from trace_analyzer.batch.contents import Contents, NothingInsideError, find, hashed, open_unit
 from trace_analyzer.batch.failed import failed_rows, failed_unit, lacks_memory, no_memory
 from trace_analyzer.batch.kept import keep, kept_rows
 from trace_analyzer.batch.report_rows import rows_of
@@ -67,12 +67,24 @@ def perform(task: Task, scratch: Path) -> UnitResult:
 
 
 def _results(task: Task, found: list[Contents], workspace: Workspace) -> list[RunResult]:
-    known = {item.found.id for item in found if task.known.get(item.found.id) == item.found.digest}
-    left = [item for item in found if item.found.id not in known]
-    if task.list_only or len(left) != 1:
-        return [RunResult(found=i.found, known=i.found.id in known) for i in found]
-    done = _result(task, left[0], workspace)
-    return [done if item is left[0] else RunResult(found=item.found, known=True) for item in found]
+    if task.list_only:
+        return [RunResult(found=item.found) for item in found]
+    known: list[Contents] = []
+    left: list[Contents] = []
+    for item in found:
+        stored = task.known.get(item.found.id)
+        if stored is None:
+            left.append(item)
+        elif stored.fingerprint and stored.fingerprint == item.found.fingerprint:
+            known.append(item)
+        else:
+            now = hashed(item)  # its files were touched: are they other ones?
+            (known if now.found.digest == stored.digest else left).append(now)
+    results = [RunResult(found=item.found, known=True) for item in known]
+    if len(left) != 1:
+        return results + [RunResult(found=item.found) for item in left]
+    one = left[0] if left[0].found.digest else hashed(left[0])
+    return [*results, _result(task, one, workspace)]
 
 
 def _result(task: Task, item: Contents, workspace: Workspace) -> RunResult:

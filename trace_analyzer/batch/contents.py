@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
 from trace_analyzer.batch.rows import FileRow
 from trace_analyzer.batch.storage import place
 from trace_analyzer.batch.tasks import RunFound, Task, run_id, shown
@@ -39,7 +41,7 @@ class ChangedMeanwhileError(TraceAnalyzerError):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A run with its files, hashed but not read."""
+    """A run with its files, not read. `rows` are its files with their hashes, once they have them."""
 
     found: RunFound
     run: RunFiles
@@ -133,24 +135,57 @@ def _names(unit: str, runs: Iterable[RunFiles]) -> list[str]:
 
 
 def _contents(task: Task, name: str, run: RunFiles) -> Contents:
-    paths = {entry.name: entry.path for entry in run.opened.entries}
     files = sorted(set(_files(run)))
-    rows = [] if task.list_only else [_file_row(file, paths.get(file)) for file in files]
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(f"{row.path}\0{row.sha256}\n".encode())
-    sizes = (paths[file].stat().st_size for file in files if file in paths and paths[file].exists())
+    paths = _paths(run)
     found = RunFound(
         id=run_id(name),
         name=name,
-        digest=digest.hexdigest() if rows else "",
-        bytes=sum(sizes),
+        fingerprint=_fingerprint(task, files),
+        digest="",
+        bytes=sum(_size(paths.get(file)) for file in files),
         files=files,
         described=described(run) if run.processes or run.reports else "damaged",
     )
     title = run.manifest.job_name if run.manifest else ""
     title = title or title_of(PurePosixPath(name).name) or run.title
-    return Contents(found, replace(run, title=shown(title)), rows)
+    return Contents(found, replace(run, title=shown(title)), [])
+
+
+def hashed(contents: Contents) -> Contents:
+    """Return a run with the hashes of its files, and the digest over them."""
+    paths = _paths(contents.run)
+    rows = [_file_row(name, paths.get(name)) for name in contents.found.files]
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(f"{row.path}\0{row.sha256}\n".encode())
+    found = msgspec.structs.replace(contents.found, digest=digest.hexdigest())
+    return replace(contents, found=found, rows=rows)
+
+
+def _paths(run: RunFiles) -> dict[str, Path]:
+    return {entry.name: entry.path for entry in run.opened.entries}
+
+
+def _size(path: Path | None) -> int:
+    try:
+        return 0 if path is None else path.stat().st_size
+    except OSError:
+        return 0  # gone meanwhile: reading it says so
+
+
+def _fingerprint(task: Task, files: Iterable[str]) -> str:
+    """Return a hash of names, sizes and stamps, empty where a file has no stamp."""
+    listed = {inside(task.unit, file.name): file for file in task.files}
+    digest = hashlib.sha256()
+    for name in files:
+        # A member of an archive stands and falls with its archive.
+        places = (name, *(above.as_posix() for above in PurePosixPath(name).parents))
+        file = next((listed[place] for place in places if place in listed), None)
+        if file is None or not file.stamp:
+            return ""
+        text = f"{name}\0{file.name}\0{file.bytes}\0{file.stamp}\n"
+        digest.update(text.encode(errors="surrogatepass"))
+    return digest.hexdigest()
 
 
 def _files(run: RunFiles) -> Iterable[str]:
@@ -180,6 +215,7 @@ __all__ = [
     "Contents",
     "NothingInsideError",
     "find",
+    "hashed",
     "inside",
     "open_unit",
 ]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePosixPath
 
 import msgspec
 
 from trace_analyzer import __version__
+from trace_analyzer.batch.contents import inside
 from trace_analyzer.batch.executors import Pool, cluster_pool, is_lost_worker, local_pool
 from trace_analyzer.batch.failed import failed_unit
 from trace_analyzer.batch.index import FinishedUnit, Index
@@ -19,6 +20,7 @@ from trace_analyzer.batch.isolate import StoppedError
 from trace_analyzer.batch.output import Output
 from trace_analyzer.batch.tasks import (
     Failure,
+    Known,
     Limits,
     RunFound,
     RunResult,
@@ -30,7 +32,7 @@ from trace_analyzer.batch.tasks import (
     run_id,
     shown,
 )
-from trace_analyzer.batch.units import Unit
+from trace_analyzer.batch.units import ListedFile, Unit
 from trace_analyzer.errors import TraceAnalyzerError
 
 _WAIT_S = 0.5
@@ -84,6 +86,7 @@ class _Open:
     runs: list[str] = field(default_factory=list)
     left: int = 0
     nothing: str = ""
+    files: dict[str, ListedFile] = field(default_factory=dict)  # by path inside it, when needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Batch:
         self._index = index
         self._output = output
         self._pool = pool
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[tuple[_Open, RunFound]] = deque()
         self._running: dict[Future[Sealed], _Job] = {}
         self.tally = tally
 
@@ -118,7 +121,7 @@ class Batch:
         coming = iter(units)
         while True:
             while len(self._running) < self._pool.window:
-                job = self._waiting.popleft() if self._waiting else self._first(coming)
+                job = self._next(coming)
                 if job is None:
                     break
                 self._running[self._pool.submit(job.task)] = job
@@ -129,30 +132,45 @@ class Batch:
             self._output.upload()
             progress(self.tally)
 
-    def _first(self, coming: Iterable[Unit]) -> _Job | None:
-        unit = next(iter(coming), None)
-        return None if unit is None else _Job(_Open(unit), self._task(unit))
-
-    def _task(self, unit: Unit, run: RunFound | None = None) -> Task:
+    def _next(self, coming: Iterator[Unit]) -> _Job | None:
+        if self._waiting:
+            unit, found = self._waiting.popleft()
+            return _Job(unit, self._task_of_run(unit, found), found)
+        new = next(coming, None)
+        if new is None:
+            return None
         settings = self._settings
-        known = self._index.known(unit.name, retry=settings.retry_failed, version=settings.version)
-        files = unit.files
-        if run is not None:
-            wanted = {f"{unit.name}/{name}".lstrip("/") for name in run.files}
-            # A member of an archive stands for its archive.
-            wanted |= {str(above) for name in wanted for above in Path(name).parents}
-            files = tuple(file for file in files if file.name in wanted)
+        known = self._index.known(new.name, retry=settings.retry_failed, version=settings.version)
+        return _Job(_Open(new), self._task(new, new.files, known=known))
+
+    def _task_of_run(self, unit: _Open, found: RunFound) -> Task:
+        """Return the task of one of several runs of a unit: it gets the files of this run alone."""
+        if not unit.files:
+            unit.files = {inside(unit.unit.name, file.name): file for file in unit.unit.files}
+        names = {place for name in found.files for place in (name, *_above(name))}
+        files = [unit.files[name] for name in sorted(names) if name in unit.files]
+        return self._task(unit.unit, files, only=found.name)
+
+    def _task(
+        self,
+        unit: Unit,
+        files: Sequence[ListedFile],
+        *,
+        known: dict[str, Known] | None = None,
+        only: str | None = None,
+    ) -> Task:
+        settings = self._settings
         return Task(
             archive=settings.archive,
             out=settings.out,
             unit=unit.name,
             kind=unit.kind,
-            files=[TaskFile(file.name, file.bytes) for file in files],
+            files=[TaskFile(file.name, file.bytes, file.stamp) for file in files],
             limits=Limits(
                 time_s=settings.time_s, memory_bytes=settings.memory_bytes, share=self._pool.share
             ),
-            only=None if run is None else run.name,
-            known=known,
+            only=only,
+            known=known or {},
             version=settings.version,
             retry=settings.retry_failed,
         )
@@ -169,9 +187,7 @@ class Batch:
                 unit.runs = [run.found.id for run in result.runs]
                 unit.left = len(left)
                 unit.nothing = result.nothing
-                self._waiting.extend(
-                    _Job(unit, self._task(unit.unit, run.found), run.found) for run in left
-                )
+                self._waiting.extend((unit, run.found) for run in left)
                 self.tally.tasks += len(left)
             else:
                 unit.left -= 1
@@ -181,7 +197,7 @@ class Batch:
                         unit.unit.name, unit.unit.fingerprint, tuple(unit.runs), unit.nothing
                     )
                 )
-            runs += [_of_content(run, job.run) for run in result.runs if run.rows is not None]
+            runs += [_of_content(run, job.run) for run in result.runs if run.known or run.rows]
             self._note(job, result)
         if runs or finished:
             self._index.write(runs, finished)
@@ -235,11 +251,19 @@ class Batch:
 
 
 def _of_content(result: RunResult, found: RunFound | None) -> RunResult:
-    """Return a result with the run's content, where its process died before it could say."""
-    if found is None or result.rows is None or result.rows.run.digest:
+    """Return a result with the fingerprint that the run had when it was found.
+
+    Where its process died before it could say what it holds, a run is the same by this alone.
+    """
+    if found is None or result.found.fingerprint:
         return result
-    run = msgspec.structs.replace(result.rows.run, digest=found.digest)
-    return msgspec.structs.replace(result, rows=msgspec.structs.replace(result.rows, run=run))
+    named = msgspec.structs.replace(result.found, fingerprint=found.fingerprint)
+    return msgspec.structs.replace(result, found=named)
+
+
+def _above(name: str) -> Iterator[str]:
+    """Yield the places above a file: a member of an archive comes with its archive."""
+    return (above.as_posix() for above in PurePosixPath(name).parents)
 
 
 def todo(units: Iterable[Unit], index: Index, settings: Settings) -> list[Unit]:

@@ -48,6 +48,7 @@ def failed_unit(
     found = RunFound(
         id=run_id(name),
         name=name,
+        fingerprint="",
         digest="",
         bytes=sum(file.bytes for file in task.files),
         files=[],

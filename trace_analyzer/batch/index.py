@@ -21,7 +21,7 @@ from sqlite_utils import Database
 
 from trace_analyzer.batch.rows import TABLES, KernelRow, Row, RunRows, values
 from trace_analyzer.batch.schema import SCHEMA_VERSION, create
-from trace_analyzer.batch.tasks import PASSING, RunResult, run_id, shown
+from trace_analyzer.batch.tasks import PASSING, Known, RunResult, run_id, shown
 from trace_analyzer.errors import UnreadableInputError
 
 _PASSING = tuple(str(failure) for failure in PASSING)
@@ -97,21 +97,27 @@ class Index:
         rows = self._conn.execute(f"SELECT DISTINCT unit FROM runs WHERE {wanted}", arguments)  # noqa: S608 (built above)
         return {run_id(unit) for (unit,) in rows}
 
-    def known(self, unit: str, *, retry: bool, version: str | None) -> dict[str, str]:
-        """Return run id → digest of the runs of a unit that need no work while they are the same."""
-        query = f"SELECT id, digest FROM runs WHERE unit = ? AND failure NOT IN ({_MARKS})"  # noqa: S608
+    def known(self, unit: str, *, retry: bool, version: str | None) -> dict[str, Known]:
+        """Return, by run id, the runs of a unit that need no work while they are the same."""
+        query = (
+            "SELECT r.id, a.fingerprint, r.digest FROM runs r JOIN analyses a ON a.run_id = r.id "  # noqa: S608
+            f"WHERE r.unit = ? AND r.failure NOT IN ({_MARKS})"
+        )
         arguments: list[object] = [shown(unit), *_PASSING]
         if retry:
-            query += " AND state != 'failed'"
+            query += " AND r.state != 'failed'"
         if version is not None:
-            query += " AND tool_version = ?"
+            query += " AND r.tool_version = ?"
             arguments.append(version)
-        return {key: digest for key, digest in self._conn.execute(query, arguments) if digest}
+        rows = self._conn.execute(query, arguments)
+        return {key: Known(*hashes) for key, *hashes in rows if any(hashes)}
 
     # -- what is written ----------------------------------------------------------------------
 
     def write(self, results: Sequence[RunResult], units: Sequence[FinishedUnit]) -> None:
         """Put runs in, in place of what was there for them, and note units that are done.
+
+        Of results without rows, runs that are known already, only the fingerprint is noted.
 
         A unit that is done holds the runs that it names, and none that it held before. All is
         written, or nothing.
@@ -119,14 +125,19 @@ class Index:
         finished = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         with self._transaction():
             for result in results:
-                if result.rows is not None:
-                    self._remove(result.rows.run.id)
-                    self._insert(result.rows)
-                    work = (round(result.seconds, 3), result.peak_bytes, result.attempts)
+                if result.rows is None:
                     self._conn.execute(
-                        "INSERT INTO analyses VALUES (?, ?, ?, ?, ?)",
-                        (result.rows.run.id, finished, *work),
+                        "UPDATE analyses SET fingerprint = ? WHERE run_id = ?",
+                        (result.found.fingerprint, result.found.id),
                     )
+                    continue
+                self._remove(result.rows.run.id)
+                self._insert(result.rows)
+                work = (round(result.seconds, 3), result.peak_bytes, result.attempts)
+                self._conn.execute(
+                    "INSERT INTO analyses VALUES (?, ?, ?, ?, ?, ?)",
+                    (result.rows.run.id, result.found.fingerprint, finished, *work),
+                )
             for unit in units:
                 self._finish(unit)
 

@@ -105,6 +105,7 @@ _TITLES = {
 }
 _ANALYSES = {
     "run_id": (str, "Run"),
+    "fingerprint": (str, "Hash of names, sizes and time stamps of its files; empty where unknown"),
     "finished": (str, "When, ISO 8601, UTC"),
     "seconds": (float, "How long its process worked, s"),
     "peak_bytes": (int, "Memory of its process at most, bytes"),

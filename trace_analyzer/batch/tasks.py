@@ -48,10 +48,18 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class TaskFile(Struct, frozen=True):
-    """A file of a unit: its path inside the archive, and its size."""
+    """A file of a unit: its path inside the archive, its size, and its stamp where it has one."""
 
     name: str
     bytes: int
+    stamp: str = ""
+
+
+class Known(Struct, frozen=True):
+    """What the index holds of a run: hashes over the stamps and over the content of its files."""
+
+    fingerprint: str
+    digest: str
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -67,7 +75,7 @@ class Task(Struct, frozen=True, kw_only=True):
     files: list[TaskFile]
     limits: Limits
     only: str | None = None
-    known: dict[str, str] = {}  # run id → digest of what the index holds already
+    known: dict[str, Known] = {}  # by run id: runs that need no work while they are the same
     version: str | None = None  # of kept results that may be taken; None takes any
     retry: bool = False  # kept failures count for nothing
     list_only: bool = False
@@ -75,10 +83,14 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class RunFound(Struct, frozen=True, kw_only=True):
-    """A run that a unit holds. `files` are paths inside the unit."""
+    """A run that a unit holds. `files` are paths inside the unit.
+
+    `fingerprint` is empty where a change could go unnoticed, `digest` where nothing was hashed.
+    """
 
     id: str
     name: str
+    fingerprint: str
     digest: str
     bytes: int
     files: list[str]
@@ -152,6 +164,7 @@ def shown(name: str) -> str:
 __all__ = [
     "PASSING",
     "Failure",
+    "Known",
     "Limits",
     "RunFound",
     "RunResult",
