@@ -8,7 +8,7 @@ import pytest
 from tests.rules.loop import diagnosed, recoverable_ms
 from tests.rules.ranks import Ranks
 from tests.rules.recorded import diagnosed_recording
-from trace_analyzer.analyses.unequal_work import Work, compare
+from trace_analyzer.analyses.unequal_work import Work, compare, line_up
 from trace_analyzer.model import Run
 from trace_analyzer.rules.unequal_work import RULE
 
@@ -104,6 +104,20 @@ def test_kernels_are_lined_up_around_what_is_left_over() -> None:
     assert found.surplus.tolist() == [103, 104, 107]
     assert (found.missing, found.lined_up) == (0, 6)
     assert compare(other, one).missing == 3
+
+
+def test_long_steps_are_lined_up_at_windows_that_both_have_equally_often() -> None:
+    layer = [1, 2, 3, 4, 5, 2, 3, 6, 7, 8]
+    long = np.array(layer * 500, dtype=np.int64)
+    other = long.copy()
+    own = np.insert(long, [1_234] * 5 + [3_456] * 7, [9] * 5 + [2] * 7)
+    left, right = line_up(own, other)
+    assert len(left) == len(right) == len(other)
+    assert np.all(np.diff(left) > 0)
+    assert np.mean(own[left] == other[right]) > 0.999
+    surplus = np.setdiff1d(np.arange(len(own)), left)
+    assert len(surplus) == 12
+    assert set(own[surplus].tolist()) == {2, 9}
 
 
 def test_recorded_healthy_run_lines_up() -> None:

@@ -29,6 +29,8 @@ LEAST_KERNELS = 20
 # No clock and no neighbour on the same multiprocessors makes a kernel take this many times as long;
 # waiting while another process has the GPU does.
 SEVERAL_TIMES = 2.0
+# The median of this many peers stands for all.
+MOST_PEERS = 7
 # Durations of one kernel over steps, of which this quantile is what it takes undisturbed.
 UNDISTURBED = 0.25
 LEAST_STEPS = 3
@@ -62,28 +64,38 @@ class Pace:
         return self.other - 1.0 < (self.matrix - 1.0) / 2.0
 
 
-def against_peers(
-    ranks: Mapping[int, RankStudy], work: Mapping[int, Work], number: int
-) -> Pace | None:
-    """Return a rank's pace against the median of its peers, None where too little compares."""
-    own = work[number]
-    peers = [rank for rank in work if rank != number]
-    reference = np.full((len(peers), len(own.row)), np.nan)
-    kept = _alone(ranks[number], own)
-    for place, peer in enumerate(peers):
-        mine, theirs = _same(own, work[peer])
-        reference[place, mine] = _lengths(ranks[peer], work[peer])[theirs]
-        beside = np.zeros(len(own.row), dtype=np.bool_)
-        beside[mine] = ~_alone(ranks[peer], work[peer])[theirs]
-        kept &= ~beside
-    kept &= ~np.isnan(reference).all(axis=0)
-    if not bool(kept.any()):
-        return None
-    usual = np.nanmedian(reference[:, kept], axis=0)
-    length = _lengths(ranks[number], own)[kept]
-    matrix = _matrix(ranks[number], own)[kept]
-    long = usual >= LEAST_NS
-    return _pace(length[long], usual[long], matrix[long])
+def against_peers(ranks: Mapping[int, RankStudy], work: Mapping[int, Work]) -> dict[int, Pace]:
+    """Return each rank's pace against the median of its peers, where enough compares."""
+    alone = {rank: _alone(ranks[rank], work[rank]) for rank in work}
+    length = {rank: _lengths(ranks[rank], work[rank]) for rank in work}
+    found: dict[int, Pace] = {}
+    for number, own in work.items():
+        peers = _peers(number, list(work))
+        reference = np.full((len(peers), len(own.row)), np.nan)
+        kept = alone[number].copy()
+        for place, peer in enumerate(peers):
+            mine, theirs = _same(own, work[peer])
+            reference[place, mine] = length[peer][theirs]
+            kept[mine] &= alone[peer][theirs]
+        kept &= ~np.isnan(reference).all(axis=0)
+        if not bool(kept.any()):
+            continue
+        usual = np.nanmedian(reference[:, kept], axis=0)
+        long = usual >= LEAST_NS
+        matrix = _matrix(ranks[number], own)[kept][long]
+        pace = _pace(length[number][kept][long], usual[long], matrix)
+        if pace is not None:
+            found[number] = pace
+    return found
+
+
+def _peers(number: int, ranks: list[int]) -> list[int]:
+    """Return the ranks to compare with: all others, or some of many, evenly spread."""
+    others = [rank for rank in ranks if rank != number]
+    if len(others) <= MOST_PEERS:
+        return others
+    at = np.linspace(0, len(others) - 1, MOST_PEERS).round().astype(np.int64)
+    return [others[place] for place in at.tolist()]
 
 
 def _same(own: Work, other: Work) -> tuple[Int64Array, Int64Array]:

@@ -7,6 +7,7 @@ left out: its kernels depend on what arrives.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -17,9 +18,11 @@ from trace_analyzer.analyses.study import RankStudy
 from trace_analyzer.schema import Int64Array
 from trace_analyzer.tables import OperationKind, WorkClass
 
-# Steps longer than this (kernels of one rank times those of the other, where they differ) are
-# compared by number only: lining up takes the product.
-LARGEST_PRODUCT = 4_000_000
+# Stretches longer than this (kernels of one rank times those of the other, where they differ) are
+# cut into shorter ones first: lining up takes the product, a quarter of a second for this much.
+LARGEST_PRODUCT = 1_000_000
+# So many kernels in a row tell where in a step they stand.
+WINDOW = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,13 +152,36 @@ def line_up(own: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]
             right.append(there + head)
     left.append(np.arange(len(own) - tail, len(own)))
     right.append(np.arange(len(other) - tail, len(other)))
-    return np.concatenate(left), np.concatenate(right)
+    here, there = np.concatenate(left), np.concatenate(right)
+    order = np.argsort(here, kind="stable")
+    return here[order], there[order]
 
 
 def _blocks(own: Int64Array, other: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
-    if len(own) * len(other) > LARGEST_PRODUCT:
+    """Return the positions that belong together, as stretches; long ones are cut at anchors."""
+    if len(own) * len(other) <= LARGEST_PRODUCT:
+        return _matched(own, other)
+    left, right = _anchors(own, other)
+    if not len(left):
         count = min(len(own), len(other))
         return [(np.arange(count), np.arange(count))]
+    found = [(left, right)]
+    ends = [(len(own), len(other))]
+    begin = (0, 0)
+    for here, there in [*zip(left.tolist(), right.tolist(), strict=True), *ends]:
+        a, b = own[begin[0] : here], other[begin[1] : there]
+        if len(a) and len(b):
+            if len(a) * len(b) <= LARGEST_PRODUCT:
+                parts = _matched(a, b)
+            else:
+                count = min(len(a), len(b))
+                parts = [(np.arange(count), np.arange(count))]
+            found += [(one + begin[0], two + begin[1]) for one, two in parts]
+        begin = (here + 1, there + 1)
+    return found
+
+
+def _matched(own: Int64Array, other: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
     matcher = SequenceMatcher(None, own.tolist(), other.tolist(), autojunk=False)
     found: list[tuple[Int64Array, Int64Array]] = []
     for tag, a, b, c, d in matcher.get_opcodes():
@@ -163,3 +189,41 @@ def _blocks(own: Int64Array, other: Int64Array) -> list[tuple[Int64Array, Int64A
             count = min(b - a, d - c)
             found.append((np.arange(a, a + count), np.arange(c, c + count)))
     return found
+
+
+def _anchors(own: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return positions, rising in both, where windows of kernels surely correspond.
+
+    Layers repeat, so that a window is seldom unique: one that both sequences hold equally often is
+    paired in order. Of the pairs the longest rising chain is kept.
+    """
+    nothing = np.empty(0, dtype=np.int64)
+    if min(len(own), len(other)) < WINDOW:
+        return nothing, nothing
+    windows = [np.lib.stride_tricks.sliding_window_view(side, WINDOW) for side in (own, other)]
+    code = np.unique(np.concatenate(windows), axis=0, return_inverse=True)[1].reshape(-1)
+    a, b = code[: len(windows[0])], code[len(windows[0]) :]
+    size = int(code.max()) + 1
+    equal = np.bincount(a, minlength=size) == np.bincount(b, minlength=size)
+    left, right = np.flatnonzero(equal[a]), np.flatnonzero(equal[b])
+    left = left[np.argsort(a[left], kind="stable")]
+    right = right[np.argsort(b[right], kind="stable")]
+    order = np.argsort(left, kind="stable")
+    left, right = left[order], right[order]
+    # Patience: `last[k]` is the pair with the smallest end of a rising chain of k + 1 pairs.
+    ends: list[int] = []
+    last: list[int] = []
+    before = np.full(len(right), -1, dtype=np.int64)
+    for pair, value in enumerate(right.tolist()):
+        at = bisect_left(ends, value)
+        if at:
+            before[pair] = last[at - 1]
+        ends[at : at + 1] = [value]
+        last[at : at + 1] = [pair]
+    chain: list[int] = []
+    pair = last[-1] if last else -1
+    while pair >= 0:
+        chain.append(pair)
+        pair = int(before[pair])
+    chosen = np.array(chain[::-1], dtype=np.int64)
+    return left[chosen].astype(np.int64), right[chosen].astype(np.int64)

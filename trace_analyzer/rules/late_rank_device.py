@@ -44,12 +44,7 @@ def find(context: Context) -> Answer:
         return NotApplicable(reason="one rank was recorded", needs="all ranks of the run")
     if context.replay is None:
         return NotApplicable(reason=f"the replay is withheld: {context.withheld}")
-    work = works(context.ranks)
-    paces = {
-        number: pace
-        for number in work
-        if (pace := against_peers(context.ranks, work, number)) is not None
-    }
+    paces = against_peers(context.ranks, works(context.ranks))
     if not paces:
         return NotApplicable(
             reason="ranks launch no kernels that can be compared",

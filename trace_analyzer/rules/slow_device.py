@@ -81,8 +81,9 @@ def find(context: Context) -> Answer:
     slow: list[_Seen] = []
     paces: dict[int, Pace] = {}
     most = 0.0
+    compared = against_peers(context.ranks, work)
     for number, item in context.ranks.items():
-        peers = against_peers(context.ranks, work, number) if len(work) > 1 else None
+        peers = compared.get(number)
         own, undisturbed = against_itself(item, work[number])
         if peers is not None:
             paces[number] = peers
