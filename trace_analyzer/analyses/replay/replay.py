@@ -200,14 +200,16 @@ class Replay:
     def _interval(self, after: StepTime, gain: float, *, mean: bool) -> tuple[float, float]:
         """Return gain ± the steps' own variation (bootstrap) and the model's error together.
 
-        Medians are of steady steps drawn at random. Means are of steps with random weights, none of them
-        zero: what comes and goes was seen, and drawing steps could leave all of it out.
+        Medians are of steady steps drawn at random, two neighbours at a time: what ends a little
+        late makes one step longer and the next shorter. Means are of steps with random weights,
+        none of them zero: what comes and goes was seen, and drawing could leave all of it out.
         """
         before_ns = self.time.table_ns if mean else self.time.steady_ns
         after_ns = after.table_ns if mean else after.steady_ns
         steps = before_ns.shape[1]
         random = np.random.default_rng(0)
-        chosen = random.integers(0, steps, (BOOTSTRAPS, steps))
+        pairs = random.integers(0, steps, (BOOTSTRAPS, (steps + 1) // 2, 1)) + np.arange(2)
+        chosen = pairs.reshape(BOOTSTRAPS, -1)[:, :steps] % steps
         weights = random.dirichlet(np.ones(steps), BOOTSTRAPS)
 
         def times(table: Float64Array) -> Float64Array:
