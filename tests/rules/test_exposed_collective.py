@@ -85,6 +85,28 @@ def test_a_late_rank_makes_no_reduction_late() -> None:
     assert diagnosed(RULE, trained(bucketed=True, late_us=8_000)).findings == []
 
 
+def test_tensor_parallelism_reduces_no_gradients() -> None:
+    ranks = Ranks()
+    for _ in range(6):
+        ranks.step()
+        for _ in range(12):
+            ranks.kernels(4, 100, "relu")
+            ranks.collective(LAYER, 300.0, stream=COMPUTE)
+        ranks.kernels(1, 500, "adam")
+    assert diagnosed(RULE, ranks.run()).findings == []
+
+
+def test_reductions_between_many_layers() -> None:
+    ranks = Ranks()
+    for _ in range(6):
+        ranks.step()
+        for _ in range(48):
+            ranks.kernels(4, 100, "relu")
+            ranks.collective(LAYER, 300.0, stream=COMPUTE)
+    diagnosis = diagnosed(RULE, ranks.run())
+    assert diagnosis.checks[0].state == "passed"
+
+
 def test_what_could_hide_is_told_by_launches() -> None:
     context = context_of(trained(bucketed=True))
     assert context.replay is not None

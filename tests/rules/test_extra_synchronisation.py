@@ -8,6 +8,7 @@ import pytest
 
 from tests.rules.loop import context_of, diagnosed, recoverable_ms
 from tests.rules.ranks import COMPUTE, Ranks
+from tests.rules.recorded import cost_ms, diagnosed_recording
 from tests.traces import real_trace
 from trace_analyzer.analyses.host_syncs import SyncFor, host_syncs
 from trace_analyzer.model import Run
@@ -165,3 +166,11 @@ def test_real_buffers() -> None:
     assert finding.title.startswith("DDP broadcasts buffers before every forward pass on rank 0")
     # Some 38 ms of host time a step, with the profiler's cost.
     assert finding.recoverable_ms == pytest.approx(34, abs=6)
+
+
+def test_recorded_metrics() -> None:
+    name = "gpt-small-ddp.metric-reductions_5.kineto"
+    (finding,) = diagnosed_recording(RULE, name).findings
+    assert finding.title.startswith("5 small collectives a step")
+    assert finding.recoverable_ms == pytest.approx(cost_ms(name), abs=0.5)
+    assert diagnosed_recording(per_step_sync.RULE, name).findings == []

@@ -9,12 +9,13 @@ import pytest
 
 from tests.rules.loop import context_of, diagnosed, recoverable_ms
 from tests.rules.ranks import Ranks
+from tests.rules.recorded import cost_ms, diagnosed_recording
 from trace_analyzer.analyses.references import ring_reference
 from trace_analyzer.analyses.slow_transfers import Reason, slow_groups
 from trace_analyzer.bench_facts import BenchResult, BenchSize
 from trace_analyzer.model import Run
 from trace_analyzer.nccl_facts import NcclCommunicator, NcclLog, NcclTransport
-from trace_analyzer.rules import forced_protocol, slow_transport
+from trace_analyzer.rules import few_channels, forced_protocol, slow_transport
 
 MB = 1_000_000
 
@@ -116,6 +117,43 @@ def test_a_late_rank_slows_no_transfer() -> None:
     run = ranks.run()
     assert reasons(run) == []
     assert diagnosed(slow_transport.RULE, run).checks[0].state == "passed"
+
+
+def test_small_kernels_that_wait_long_are_not_slow() -> None:
+    """As users report it: a grid of 1 × 1 × 1 with 64 threads takes 188 ms in training, 0.1 alone."""
+    for sized in (True, False):
+        ranks = Ranks()
+        for _ in range(6):
+            ranks.step()
+            ranks.kernels(5, 400)
+            ranks.silent(188_000, rank=1)
+            ranks.collective(8_192, 0.1, channels=1, block=64, sized=sized)
+            ranks.join()
+            ranks.kernels(5, 400)
+        run = ranks.run()
+        assert reasons(run) == []
+        assert diagnosed(few_channels.RULE, run).findings == []
+
+
+def test_copies_between_gpus_over_pcie_are_not_called_slow() -> None:
+    """As users report it: two GPUs over PCIe gain nothing, and are slower with peer-to-peer copies."""
+    run = replace(
+        trained(9.0, channels=2, gpu="Quadro RTX 8000"),
+        environment={0: {"NCCL_P2P_DISABLE": "1"}},
+        nccl_logs=(log("SHM", nodes=1, system_max_gbs=12.0, system_total_gbs=24.0),),
+    )
+    diagnosis = diagnosed(slow_transport.RULE, run)
+    assert diagnosis.findings == []
+    assert diagnosis.checks[0].state == "not-applicable"
+
+
+def test_recorded_without_peer_to_peer_copies() -> None:
+    name = "gpt-small-ddp.slow-transport_1.kineto"
+    (finding,) = diagnosed_recording(slow_transport.RULE, name).findings
+    assert "over host memory (SHM)" in finding.title
+    assert "NCCL_P2P_DISABLE=1 is set." in finding.proof
+    # 37.2 ms a step: 2 % of them are allowed, and the label's own half-width.
+    assert finding.recoverable_ms == pytest.approx(cost_ms(name), abs=1.1)
 
 
 def test_two_hosts_without_infiniband_use_sockets() -> None:

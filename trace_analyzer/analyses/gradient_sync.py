@@ -31,6 +31,9 @@ _FSDP_REDUCE = re.compile(r"^FSDP::post_backward_reduce")
 # A forward pass is a third of a micro-batch's launches; between neighbours of one backward pass
 # there are fewer than this share of them.
 BETWEEN_SHARE = 0.2
+# Before the first gradient is reduced, at least a forward pass is launched, a third of a micro-batch;
+# with ten micro-batches this share of the step.
+LEAST_FORWARD = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,9 +61,33 @@ class GradientSync:
 def gradient_sync(rank: Rank, steps: DeviceSteps, steady: BoolArray) -> GradientSync | None:
     """Return the reductions of gradients; None where steady steps have none, or differ in them.
 
-    `steady` marks the steps that count; the others are told apart by the same number.
+    `steady` marks the steps that count. A group that reduces during forward passes, as tensor
+    parallelism does, reduces no gradients; of several groups that remain, the busiest is taken.
     """
-    rows = _reductions(rank)
+    rows, forward = _reductions(rank), _forward_passes(rank, steps, steady)
+    table = rank.collectives
+    collective = rank.operations.collective[rows]
+    group = np.full(len(rows), NA_INT64, dtype=np.int64)
+    if len(table):
+        known = ~is_na(collective)
+        group[known] = widened(table.group)[collective[known]]
+    found: list[tuple[int, GradientSync]] = []
+    for number in np.unique(group).tolist():
+        mine = rows[group == number]
+        sync = _of_group(rank, steps, steady, mine, forward)
+        if sync is not None:
+            took = rank.operations.end_ns[mine] - rank.operations.start_ns[mine]
+            found.append((int(took.sum()), sync))
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _of_group(
+    rank: Rank,
+    steps: DeviceSteps,
+    steady: BoolArray,
+    rows: Int64Array,
+    forward: tuple[Int64Array, Int64Array] | None,
+) -> GradientSync | None:
     number = steps.operation_host_step[rows]
     wanted = steps.index[steady]
     counts = [int(np.sum(number == step)) for step in wanted.tolist()]
@@ -69,14 +96,20 @@ def gradient_sync(rank: Rank, steps: DeviceSteps, steady: BoolArray) -> Gradient
     size = counts[0]
     inside = np.isin(number, [step for step in np.unique(number) if np.sum(number == step) == size])
     rows, number = rows[inside], number[inside]
-    forward = _forward_starts(rank, steps, steady)
-    marks = _signatures(rank, rows[np.isin(number, wanted)]).reshape(-1, size)
+    chosen = rows[np.isin(number, wanted)]
+    marks = _signatures(rank, chosen).reshape(-1, size)
+    launch = rank.calls.start_ns[rank.operations.launch[chosen]].reshape(-1, size)
     if forward is None:
+        if _share_before(rank, steps, steady, launch[:, 0]) < LEAST_FORWARD:
+            return None
         times = _repeats(rank, rows, number, wanted, marks)
     else:
-        times = forward.shape[1]
-        chosen = rank.calls.start_ns[rank.operations.launch[rows[np.isin(number, wanted)]]]
-        if not _one_a_pass(chosen.reshape(-1, size), forward) or not _periodic(marks, times):
+        start, end = forward
+        at = np.searchsorted(start.reshape(-1), launch.reshape(-1), side="right") - 1
+        if bool(np.any((at >= 0) & (launch.reshape(-1) < end.reshape(-1)[np.maximum(at, 0)]))):
+            return None
+        times = start.shape[1]
+        if not _one_a_pass(launch, start) or not _periodic(marks, times):
             times = 1
     ordinal = np.arange(len(rows)) % size
     return GradientSync(
@@ -84,8 +117,18 @@ def gradient_sync(rank: Rank, steps: DeviceSteps, steady: BoolArray) -> Gradient
         operation=rows,
         step=number,
         part=ordinal // (size // times),
-        passes=None if forward is None else forward.shape[1],
+        passes=None if forward is None else forward[0].shape[1],
     )
+
+
+def _share_before(rank: Rank, steps: DeviceSteps, steady: BoolArray, first_ns: Int64Array) -> float:
+    """Return which share of a steady step's launches comes before some time in each, the median."""
+    launch = rank.operations.launch
+    start = np.sort(rank.calls.start_ns[launch[~is_na(launch)]])
+    low = np.searchsorted(start, steps.host_start_ns[steady])
+    high = np.searchsorted(start, steps.host_end_ns[steady])
+    at = np.searchsorted(start, first_ns)
+    return float(np.median((at - low) / np.maximum(high - low, 1)))
 
 
 def early_hooks(rank: Rank, steps: DeviceSteps, sync: GradientSync) -> Intervals:
@@ -176,8 +219,10 @@ def _signatures(rank: Rank, rows: Int64Array) -> Int64Array:
     return np.unique(facts, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _forward_starts(rank: Rank, steps: DeviceSteps, steady: BoolArray) -> Int64Array | None:
-    """Return when forward passes begin on the host, shape (steady steps, passes).
+def _forward_passes(
+    rank: Rank, steps: DeviceSteps, steady: BoolArray
+) -> tuple[Int64Array, Int64Array] | None:
+    """Return when forward passes begin and end on the host, each of shape (steady steps, passes).
 
     None where no range shows them, or not equally often in every step.
     """
@@ -185,17 +230,18 @@ def _forward_starts(rank: Rank, steps: DeviceSteps, steady: BoolArray) -> Int64A
     names = np.array([bool(_FORWARD.match(text)) for text in rank.names], dtype=np.bool_)
     rows = np.flatnonzero(names[events.name] & (events.category == HostCategory.ANNOTATION))
     low, high = steps.host_start_ns[steady], steps.host_end_ns[steady]
-    best: Int64Array | None = None
+    best: tuple[Int64Array, Int64Array] | None = None
     # DDP's own range lies in the program's, where both are there: each name counts alone.
     for name in np.unique(events.name[rows]).tolist():
-        start = events.start_ns[rows[events.name[rows] == name]]
+        mine = rows[events.name[rows] == name]
+        start, end = events.start_ns[mine], events.end_ns[mine]
         at = np.searchsorted(low, start, side="right") - 1
         inside = (at >= 0) & (start < high[np.maximum(at, 0)])
         count = np.bincount(at[inside], minlength=len(low))
         if len(count) and count.min() == count.max() and count[0]:
-            table = start[inside].reshape(len(low), -1)
-            if best is None or table.shape[1] < best.shape[1]:
-                best = table
+            tables = start[inside].reshape(len(low), -1), end[inside].reshape(len(low), -1)
+            if best is None or tables[0].shape[1] < best[0].shape[1]:
+                best = tables
     return best
 
 
@@ -223,8 +269,8 @@ def _repeats(
     size = len(first)
     later = place[number > wanted[0]]
     whole = (int(later[0]) if len(later) else len(linked)) - int(mine[0])
-    # One reduction a pass has no neighbours that are closer: then ranges alone can tell.
-    for times in (k for k in range(size // 2, 1, -1) if size % k == 0):
+    # One or two reductions a pass may be anything: then ranges alone can tell.
+    for times in (k for k in range(size // 3, 1, -1) if size % k == 0):
         if not _periodic(marks, times):
             continue
         between = np.diff(mine)

@@ -24,8 +24,9 @@ class Hideable:
     `operation` are rows of the rank's GPU operations, `position` those in the program, `step`
     positions in the program's steps. Of the rank's main computing stream, without contention,
     `after_ns` is the work launched between each and what first waits for it, `free_ns` that which
-    in addition it does not wait for itself, and `before_ns` all work before it in its step. `used`
-    says whether the program has anything that waits for it; else its step's end counts.
+    in addition it does not wait for itself, `before_ns` all work before it in its step, and
+    `total_ns` all of the step. `used` says whether the program has anything that waits for it; else
+    its step's end counts.
     """
 
     operation: Int64Array
@@ -34,6 +35,7 @@ class Hideable:
     after_ns: Float64Array
     free_ns: Float64Array
     before_ns: Float64Array
+    total_ns: Float64Array
     used: BoolArray
 
 
@@ -131,6 +133,7 @@ def _of_rank(built: Built, program: Program, place: int, number: int, step: Int6
         after_ns=np.maximum(work[until] - work[comm], 0.0),
         free_ns=np.maximum(work[until] - work[np.minimum(since, until)], 0.0),
         before_ns=work[comm] - work[starts[at_step]],
+        total_ns=work[ends[at_step]] - work[starts[at_step]],
         used=used,
     )
 

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 # Backward takes twice as long as forward, and an optimizer follows: what of a step's computation
 # before its last reduction belongs to backward.
 BACKWARD_SHARE = 0.6
+# When backward is through, at least this share of a step's computation is: an optimizer is less. What
+# is reduced earlier, between layers, is no gradient.
+LEAST_BEFORE = 0.5
 # Kernels that run beside a transfer for a part of their time only lose more than that part: they wait
 # for the slowest of their blocks. On H200, hiding 2.1 ms of transfers cost a step 1.4 ms where
 # kernels wholly beside NCCL, by their kind, told 0.8.
@@ -136,10 +139,13 @@ def _late(context: Context, number: int, sync: GradientSync, could_hide: Hideabl
     transfer = _transfer_ns(context, instance)
     size = found.message_bytes[instance].astype(np.float64)
     late = could_hide.after_ns[place] < transfer
+    late &= could_hide.before_ns[place] >= LEAST_BEFORE * could_hide.total_ns[place]
     if not bool(late.any()):
         return None
     steps = len(np.unique(could_hide.step[place]))
     total_ns, total_bytes = float(transfer[late].sum()) / steps, float(size[late].sum()) / steps
+    if _spread_ns(could_hide, place[late]) > total_ns:
+        return None  # layers lie between them: no gradients that wait for backward's end
     before = float(np.median(could_hide.before_ns[place[late]]))
     sizes = _sizes(context, number, sync, round(float(size.sum()) / steps))
     # Whichever end of the parameters is ready last, the larger one is assumed.
@@ -163,6 +169,16 @@ def _late(context: Context, number: int, sync: GradientSync, could_hide: Hideabl
         total_bytes=total_bytes,
         known=sizes is not None,
     )
+
+
+def _spread_ns(could_hide: Hideable, place: Int64Array) -> float:
+    """Return how much computation lies between a step's first and last of some reductions, ns."""
+    steps, at = np.unique(could_hide.step[place], return_inverse=True)
+    low = np.full(len(steps), np.inf)
+    high = np.zeros(len(steps))
+    np.minimum.at(low, at.reshape(-1), could_hide.before_ns[place])
+    np.maximum.at(high, at.reshape(-1), could_hide.before_ns[place])
+    return float(np.median(high - low))
 
 
 def _transfer_ns(context: Context, instance: Int64Array) -> Float64Array:
