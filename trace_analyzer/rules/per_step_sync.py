@@ -11,7 +11,8 @@ to do elsewhere costs nothing.
 
 ## How it is measured
 Blocking calls of the launching threads that read at most 64 KiB, or that wait without a copy. The
-replay lets them return at once; what the step gains is the finding. The time spent inside the calls
+replay leaves them out, with the copies and the operators that make them; what the step gains is the
+finding. The time spent inside the calls
 is not the cost: most of it is ordinary waiting for the GPU.
 
 ## When it is wrong
@@ -29,40 +30,48 @@ PyTorch performance tuning guide: avoid unnecessary CPU-GPU synchronization.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trace_analyzer import intervals
 from trace_analyzer.analyses.host_syncs import SyncFor, host_syncs
+from trace_analyzer.analyses.operator_spans import spans_of_launches
 from trace_analyzer.findings import Evidence
+from trace_analyzer.intervals import Intervals
 from trace_analyzer.rules.context import Context, rank_list
 from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
+from trace_analyzer.schema import Int64Array
 
 if TYPE_CHECKING:
     from trace_analyzer.analyses.replay.edit import Edit
-    from trace_analyzer.schema import Int64Array
 
-# What a copy or a call still takes when nobody waits for it (a launch call on x86, measured).
-ASYNCHRONOUS_CALL_NS = 5_000
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Reads:
+    """Blocking calls of one rank, the copies that they wait for, and the operators around them."""
+
+    calls: Int64Array
+    copies: Int64Array
+    spans: Intervals
 
 
 def find(context: Context) -> Answer:
     """Return one cause for all ranks that read values or synchronise in most steps."""
-    chosen: dict[int, Int64Array] = {}
+    chosen: dict[int, _Reads] = {}
     rows: list[list[str | float | int | None]] = []
     ceiling = 0.0
     for number, item in context.ranks.items():
         rank = item.rank
         if not len(rank.calls):
             continue
-        syncs = host_syncs(rank)
-        call = syncs.of(SyncFor.READ_VALUE, SyncFor.EXPLICIT)
-        call = call[context.calls_in_steady(number)[call]]
+        found = _reads(context, number)
+        call = found.calls
         count = len(call) / context.steady_count(number)
         if count < 1.0:
             continue
-        chosen[number] = call
+        chosen[number] = found
         start, end = rank.calls.start_ns[call], rank.calls.end_ns[call]
         blocked = context.per_step_ns(number, int((end - start).sum()))
         idle = _idle_after(context, number, end)
@@ -75,8 +84,10 @@ def find(context: Context) -> Answer:
     most = max(float(str(row[1])) for row in rows)
 
     def edit(change: Edit) -> None:
-        for number, calls in chosen.items():
-            change.asynchronous(number, calls, ASYNCHRONOUS_CALL_NS)
+        for number, found in chosen.items():
+            change.remove(number, found.copies)
+            change.no_wait(number, found.calls)
+            change.host(number, found.spans)
 
     return [
         Cause(
@@ -87,7 +98,7 @@ def find(context: Context) -> Answer:
             ranks=tuple(chosen),
             ceiling_ns=ceiling,
             edit=edit,
-            edit_text="these calls return at once",
+            edit_text="nothing is read and nothing waited for in these places",
             proof=(
                 f"Up to {most:.0f} blocking calls a step; after them the GPU is idle for "
                 f"{ceiling / 1e6:.1f} ms a step until new work arrives."
@@ -108,11 +119,11 @@ def find(context: Context) -> Answer:
             ),
             ranges=tuple(
                 piece
-                for number, call in chosen.items()
+                for number, found in chosen.items()
                 for piece in context.ranges(
                     number,
-                    context.study.ranks[number].rank.calls.start_ns[call],
-                    context.study.ranks[number].rank.calls.end_ns[call],
+                    context.study.ranks[number].rank.calls.start_ns[found.calls],
+                    context.study.ranks[number].rank.calls.end_ns[found.calls],
                     "host waits for a value",
                 )[:4]
             ),
@@ -125,6 +136,17 @@ def find(context: Context) -> Answer:
             explains_late=len(chosen) < len(context.ranks),
         )
     ]
+
+
+def _reads(context: Context, number: int) -> _Reads:
+    rank = context.study.ranks[number].rank
+    syncs = host_syncs(rank)
+    chosen = np.isin(syncs.purpose, (int(SyncFor.READ_VALUE), int(SyncFor.EXPLICIT)))
+    chosen &= context.calls_in_steady(number)[syncs.call]
+    copies = np.unique(syncs.copy[chosen & (syncs.purpose == SyncFor.READ_VALUE)])
+    launch = rank.operations.launch[copies]
+    spans = spans_of_launches(rank, np.unique(launch[launch >= 0]).astype(np.int64))
+    return _Reads(calls=syncs.call[chosen], copies=copies, spans=spans)
 
 
 def _idle_after(context: Context, number: int, returned_ns: Int64Array) -> float:
