@@ -107,9 +107,10 @@ def launched_in_steps(rank: Rank, steps: DeviceSteps) -> list[Int64Array]:
         & (steps.operation_step >= 0)
     )
     order = np.argsort(rank.calls.start_ns[operations.launch[counted]], kind="stable")
-    rows = counted[order]
+    rows = counted[order].astype(np.int64)
     step = steps.operation_step[rows]
-    return [rows[step == number].astype(np.int64) for number in range(len(steps))]
+    by_step = np.argsort(step, kind="stable")
+    return np.split(rows[by_step], np.searchsorted(step[by_step], np.arange(1, len(steps))))
 
 
 def _usual(sequences: list[AnyArray]) -> AnyArray | None:

@@ -160,8 +160,7 @@ def _steps(context: Context, number: int) -> int:
 
 def _take_out(change: Edit, number: int, blocks: ExtraWork) -> None:
     calls = change.ranks[number].calls
-    for rows in blocks.operations:
-        change.remove(number, rows)
+    change.remove(number, np.concatenate(blocks.operations))
     inside = np.flatnonzero(
         Context.starts_in(calls.start_ns, blocks.spans)
         & np.isin(calls.kind, (CallKind.SYNC, CallKind.MEMCPY, CallKind.FREE))

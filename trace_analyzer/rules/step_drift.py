@@ -154,22 +154,24 @@ def _shift(context: Context, number: int) -> _Shift | None:
 def _as_before(context: Context, change: Edit, number: int, shift: _Shift) -> None:
     item = context.ranks[number]
     operations = item.rank.operations
-    for rows in shift.blocks.operations:
-        change.remove(number, rows)
-    change.host(number, shift.blocks.spans)
     extra = np.zeros(len(operations), dtype=np.bool_)
-    for rows in shift.blocks.operations:
+    if len(shift.blocks):
+        rows = np.concatenate(shift.blocks.operations)
+        change.remove(number, rows)
+        change.host(number, shift.blocks.spans)
         extra[rows] = True
     parts = [part[~extra[part]] for part in launched_in_steps(item.rank, item.steps)]
     earlier = parts[shift.first : shift.at]
     usual = earlier[len(earlier) // 2]
-    same = [part for part in earlier if _alike(operations.name, part, usual)]
     length = operations.end_ns - operations.start_ns
-    times = np.median([length[part] for part in same], axis=0)
-    for part in parts[shift.at :]:
-        if _alike(operations.name, part, usual):
-            share = np.minimum(times / np.maximum(length[part], 1), 1.0)
-            change.scale_duration(number, part, share)
+    times = np.median(
+        [length[part] for part in earlier if _alike(operations.name, part, usual)], axis=0
+    )
+    later = [part for part in parts[shift.at :] if _alike(operations.name, part, usual)]
+    if later:
+        rows = np.concatenate(later)
+        share = np.minimum(np.tile(times, len(later)) / np.maximum(length[rows], 1), 1.0)
+        change.scale_duration(number, rows, share)
 
 
 def _alike(name: AnyArray, left: Int64Array, right: Int64Array) -> bool:
