@@ -58,6 +58,7 @@ def measure_recorded(options: Options, rank: int, *, together: bool) -> Path | N
         return None
     torch.cuda.nvtx.mark(CALIBRATION_MARK)
     recorded = _rounds(options, together=together)
+    meeting.meet()  # nobody stops nsys before all are through
     if not plain.exists():
         return None
     before: Rounds = json.loads(plain.read_text(encoding="utf-8"))

@@ -169,6 +169,7 @@ class Recorder:
         if segment.entry is Entry.STOP:
             self._capture.step()
             if self.options.mode is Mode.NSYS:
+                self._meet()  # the first rank that stops, stops nsys for all of its report
                 self._calibrate()  # while nsys still collects
             self._stop_capture()
         self._meet()

@@ -17,6 +17,7 @@ from trace_analyzer.capture_marks import CALIBRATION_MARK, rank_mark  # noqa: E4
 from trace_analyzer.collectors import finish, nsys_calibration  # noqa: E402
 from trace_analyzer.collectors.options import Mode, Options, Schedule  # noqa: E402
 from trace_analyzer.collectors.recorder import Recorder  # noqa: E402
+from trace_analyzer.collectors.rendezvous import Rendezvous  # noqa: E402
 from trace_analyzer.readers import calibrations  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -95,6 +96,24 @@ def test_a_window_by_time_is_as_long_as_the_steps_before_say(
         rec.step()
     assert rec.complete
     assert sum(text.startswith("step ") for text in said) == 20
+
+
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_no_rank_stops_nsys_before_all_are_through(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, calibrate: bool
+) -> None:
+    run(tmp_path, Mode.TIMER, calibrate=calibrate)
+    said.clear()
+
+    def meet(*_: object, **__: object) -> bool:
+        said.append("meet")
+        return True
+
+    monkeypatch.setattr(Rendezvous, "meet", meet)
+    assert run(tmp_path, Mode.NSYS, calibrate=calibrate).complete
+    assert "stop" in said
+    last_work = max(n for n, text in enumerate(said) if text.startswith(("step", "nvtx")))
+    assert "meet" in said[last_work : said.index("stop")]
 
 
 def test_without_a_timing_run_there_is_nothing_to_compare(tmp_path: Path, said: list[str]) -> None:
