@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rules.loop import Loop, context_of, diagnosed, recoverable_ms, single
@@ -107,6 +109,9 @@ def test_workers_keep_their_pace_when_the_host_gets_faster() -> None:
     assert context.replay.gain(faster).gain_ns == pytest.approx(0, abs=1e5)
     (finding,) = diagnosed(RULE, run).findings
     assert "a batch takes them 10.0 ms" in finding.title
+    known = replace(run, environment={0: {"setting.dataloader.num_workers": "2"}})
+    (finding,) = diagnosed(RULE, known).findings
+    assert "from 2 to 4" in finding.actions[0]
 
 
 def test_workers_that_are_ahead_set_no_pace() -> None:

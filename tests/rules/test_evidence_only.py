@@ -61,6 +61,13 @@ def test_sharded_or_unknown(frames: str, state: str) -> None:
     assert found.checks[0].state == state
 
 
+@pytest.mark.parametrize(("sampler", "findings"), [("RandomSampler", 1), ("DistributedSampler", 0)])
+def test_recorded_settings_name_the_sampler(sampler: str, findings: int) -> None:
+    settings = {rank: {"setting.dataloader.sampler": sampler} for rank in (0, 1)}
+    found = diagnosed(unsharded_data.RULE, replace(run(""), environment=settings))
+    assert len(found.findings) == findings
+
+
 def test_one_rank_shards_nothing() -> None:
     found = diagnosed(unsharded_data.RULE, run("random", world=1))
     assert found.checks[0].state == "not-applicable"

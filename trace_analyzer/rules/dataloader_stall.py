@@ -198,7 +198,7 @@ def _cause(context: Context, chosen: dict[int, _Stall]) -> Cause:
                 number, item.spans.start, item.spans.end, "waits for a batch"
             )[:6]
         ),
-        actions=_actions(stall),
+        actions=_actions(stall, _workers(context, worst)),
         mean=rare,
         confidence=confidence,
         confidence_reason="no range marks the loader" if confidence == "medium" else "",
@@ -234,14 +234,25 @@ def _title(chosen: dict[int, _Stall], stall: _Stall) -> str:
     return f"Getting a batch takes the host {took} on {where}."
 
 
-def _actions(stall: _Stall) -> tuple[str, ...]:
+def _workers(context: Context, number: int) -> int | None:
+    """Return the loader's workers, where the settings were recorded."""
+    text = context.study.run.environment.get(number, {}).get("setting.dataloader.num_workers", "")
+    return int(text) if text.isdecimal() else None
+
+
+def _actions(stall: _Stall, workers_now: int | None) -> tuple[str, ...]:
     workers = (
         "Load in workers: `DataLoader(..., num_workers=4, pin_memory=True, "
         "persistent_workers=True, prefetch_factor=4)`; workers times ranks stay below the cores."
     )
+    double = (
+        f"Raise `num_workers` from {workers_now} to {2 * workers_now}"
+        if workers_now
+        else "Double `num_workers`"
+    )
     more = (
-        "Double `num_workers` while cores are free, and set `persistent_workers=True`; below that, "
-        "make a batch cheaper: decode less, cache, or read larger files from a local disk."
+        f"{double} while cores are free, and set `persistent_workers=True`; otherwise make a batch "
+        "cheaper: decode less, cache, or read larger files from a local disk."
     )
     move = (
         "Move tokenizing, collating and conversions into `__getitem__` or `collate_fn`, so that "

@@ -8,8 +8,10 @@ No step is slower, but the ranks do the same work: an epoch takes as many steps 
 scaling efficiency is lost where step times do not show it.
 
 ## How it is measured
-Python stacks in the loader. A batch sampler that takes its indices from another sampler's generator
-shows both as frames inside each other; `DistributedSampler` hands out a list and shows none.
+The type of the loader's sampler, where `trace-analyzer collect` recorded the settings: PyTorch's own
+`RandomSampler` shares nothing between ranks. Or Python stacks in the loader: a batch sampler that
+takes its indices from another sampler's generator shows both as frames inside each other;
+`DistributedSampler` hands out a list and shows none.
 
 ## When it is wrong
 Tensor-parallel or pipeline ranks of one replica read the same data on purpose. Libraries that shard
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 _SAMPLER = re.compile(r"utils[/\\]data[/\\]sampler\.py\((\d+)\): __iter__$")
 _SHARDING = re.compile(r"accelerate[/\\]data_loader\.py|Shard|[Dd]istributed_?[Ss]ampler")
+# Not SequentialSampler: a loader with a batch sampler of its own reports that, too.
+_RANDOM = "RandomSampler"
 LEAST_FRAMES = 2
 
 
@@ -49,32 +53,29 @@ def find(context: Context) -> Answer:
     world = context.study.run.world_size or len(context.ranks)
     if world < 2:
         return NotApplicable(reason="one rank was recorded", needs="a run of several ranks")
-    seen = {number: _nested(item.rank) for number, item in context.ranks.items()}
-    known = {number: count for number, count in seen.items() if count is not None}
+    seen = {number: _evidence(context, number) for number in context.ranks}
+    known = {number: text for number, text in seen.items() if text is not None}
     if not known:
         return NotApplicable(
-            reason="no stack shows the loader's sampler",
-            needs="torch.profiler with `with_stack=True`",
+            reason="neither settings nor stacks show the loader's sampler",
+            needs="a bundle of `trace-analyzer collect`, or torch.profiler with `with_stack=True`",
         )
-    chosen = {number: count for number, count in known.items() if count >= LEAST_FRAMES}
+    chosen = {number: text for number, text in known.items() if text}
     if len(chosen) < max(2, len(known)):
-        return Passed(reason="the batches' indices come from a list, as a sharded sampler's do")
+        return Passed(reason="the loader's sampler is no random sampler over the whole data set")
     return [
         Cause(
             title=f"Each of {world} ranks draws from the whole data set: nothing shards it.",
             ranks=tuple(chosen),
             ceiling_ns=None,
-            proof=(
-                f"On {rank_list(chosen)} batches take their indices one by one from a random "
-                "sampler's generator."
-            ),
-            rival="Not a DistributedSampler. It hands out a list and shows no such frame.",
+            proof=f"On {rank_list(chosen)} {next(iter(chosen.values()))}.",
+            rival="Not a DistributedSampler. It has another type and shows no such frame.",
             limits="Ranks of one tensor- or pipeline-parallel replica read the same data on purpose.",
             evidence=(
                 Evidence(
-                    title="Frames of a random sampler inside those of the batch sampler",
-                    columns=["rank", "frames"],
-                    rows=[[number, count] for number, count in chosen.items()],
+                    title="Where the batches' indices come from",
+                    columns=["rank", "evidence"],
+                    rows=[[number, text] for number, text in chosen.items()],
                 ),
             ),
             actions=(
@@ -88,6 +89,19 @@ def find(context: Context) -> Answer:
             size=1.0 - 1.0 / world,
         )
     ]
+
+
+def _evidence(context: Context, number: int) -> str | None:
+    """Return what shows that a rank's data are not sharded, "" if they are, None if nothing tells."""
+    sampler = context.study.run.environment.get(number, {}).get("setting.dataloader.sampler")
+    if sampler is not None:
+        return "the loader's sampler is a RandomSampler" if sampler == _RANDOM else ""
+    frames = _nested(context.ranks[number].rank)
+    if frames is None:
+        return None
+    if frames < LEAST_FRAMES:
+        return ""
+    return f"{frames} indices were drawn from a random sampler's generator"
 
 
 def _nested(rank: Rank) -> int | None:
@@ -112,7 +126,7 @@ RULE = Rule(
     name="unsharded-data",
     kind="fault",
     status="experimental",
-    needs="Python stacks of the loader on several ranks",
+    needs="the loader's settings, or Python stacks in it, of several ranks",
     find=find,
     evidence_only=True,
 )
