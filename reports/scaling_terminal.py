@@ -31,6 +31,8 @@ def render(report: ScalingReport, *, color: bool, width: int, plain: bool = Fals
     page.add(report.verdict.proof)
     if report.verdict.do_next:
         page.labelled("Do next:", report.verdict.do_next, 10, "bold")
+    for name, value, after in words.facts(report):
+        page.add(f"{name}: {value} {after}".rstrip())
     add_warnings(page, report.warnings)
     _loss(page, report)
     _comparable(page, report)

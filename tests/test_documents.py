@@ -111,6 +111,14 @@ def test_t1_against_healthy() -> None:
     assert found["interval_scope"] == "within a run"
 
 
+def test_the_efficiency_without_the_leading_fault() -> None:
+    found = document("scaling", *h200("t1", "slow_cpu_rank"))["points"][-1]
+    assert found["primary"] in {"HOST003", "RANK001"}
+    assert found["efficiency"] == pytest.approx(0.64, abs=0.02)
+    # The healthy run has 0.84.
+    assert found["efficiency_without_primary"] == pytest.approx(0.84, abs=0.04)
+
+
 def test_the_same_input_gives_the_same_bytes() -> None:
     arguments = ["scaling", *h200("t1", "healthy"), "--json", "-"]
     first, second = (CliRunner().invoke(cli, arguments).stdout_bytes for _ in range(2))

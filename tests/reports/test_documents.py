@@ -186,6 +186,7 @@ def test_scaling_says_what_it_must() -> None:
         assert "E = 68.2 %" in text
         assert "Not explained" in text
         assert "three runs of each" in text
+        assert "with rare long steps" in text
     drifting = parse(page("scaling", "drifting")).one("main").text
     assert "changes its level" in drifting
     assert "1 warm-up" in drifting

@@ -153,7 +153,8 @@ def _refused(sides: tuple[Side, Side], refusing: Sequence[Difference]) -> Compar
         f"{item.what[:1].upper()}{item.what[1:]}: {item.base} against {item.other}."
         for item in refusing
     )
-    world = any(item.what == "world size" for item in refusing)
+    what = {item.what for item in refusing}
+    world = "world size" in what and what <= {"world size", "batch of a rank"}
     times = [f"{side.name}: {side.step_ms:.1f} ms" for side in sides if side.step_ms is not None]
     steps = f" Steps: {', '.join(times)}." if times else ""
     return ComparisonVerdict(

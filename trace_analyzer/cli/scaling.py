@@ -68,7 +68,7 @@ def scaling(
             inputs.append(found)
     options = {"runs": list(runs), "mode": mode, "step_range": step_range}
     report = build_scaling(
-        inputs,
+        scaling_inputs.with_primary(inputs),
         mode,  # type: ignore[arg-type]
         {name: value for name, value in options.items() if value is not None},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,3 +134,21 @@ def _traced(
         sources=tuple(document.sources),
     )
     return item, [str(Path(given.value) / source.path) for source in run.sources]
+
+
+def with_primary(inputs: Sequence[ScalingInput]) -> list[ScalingInput]:
+    """Return the inputs; those of the most ranks with their leading fault and its gain."""
+    from trace_analyzer.assembly.report import build_report
+
+    most = max(item.ranks for item in inputs)
+    found = []
+    for item in inputs:
+        if item.study is None or item.ranks != most:
+            found.append(item)
+            continue
+        verdict = build_report(item.study.run, studied=item.study).verdict
+        code = verdict.primary
+        found.append(
+            item if code is None else replace(item, primary=(code, verdict.recoverable_ms))
+        )
+    return found
