@@ -14,15 +14,16 @@ from itertools import pairwise
 import numpy as np
 
 from trace_analyzer.analyses.replay.build import Built, build_program
-from trace_analyzer.analyses.replay.costs import ProfilerCosts, default_costs, unperturbed
+from trace_analyzer.analyses.replay.costs import default_costs
 from trace_analyzer.analyses.replay.devices import own_streams
 from trace_analyzer.analyses.replay.edit import Edit
+from trace_analyzer.analyses.replay.fit import Clean, Fit, bound_of, fitted
 from trace_analyzer.analyses.replay.program import COMM, NONE, Program, completions_ns
 from trace_analyzer.analyses.replay.simulate import ReplayError, simulate
-from trace_analyzer.analyses.replay.steady_state import step_times_ns
+from trace_analyzer.analyses.replay.step_time import StepTime, step_time
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.model import Rank
-from trace_analyzer.schema import BoolArray, Float64Array, is_na
+from trace_analyzer.schema import Float64Array, is_na
 from trace_analyzer.tables import CallKind
 
 # Above these a replay explains the recording too badly to be asked what a change would give.
@@ -34,8 +35,6 @@ LARGEST_UNLAUNCHED_SHARE = 0.05
 LARGEST_OPERATIONS = 300_000
 LARGEST_STEPS = 24
 LEAST_STEPS = 2
-# Bounds of the factor by which host time may be scaled to meet a known step.
-SCALES = (0.25, 4.0)
 # What the model itself is wrong by, beside the steps' own variation: shares of a gain and of T.
 ERROR_OF_GAIN = 0.15
 ERROR_OF_STEP = 0.005
@@ -47,36 +46,6 @@ HOST_DOUBT, HOST_DOUBT_WHERE_KNOWN = 0.10, 0.03
 BOOTSTRAPS = 400
 # With more ranks than this, only those that came last most are tried for being late.
 MOST_SUSPECTS = 8
-# The step is bound by one side where the other side's time hardly matters.
-BOUND_SHARE = 0.98
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StepTime:
-    """Settled steps of a program: `table_ns`, shape (ranks, steps); which of them are `steady`."""
-
-    table_ns: Float64Array
-    steady: BoolArray
-
-    @property
-    def steady_ns(self) -> Float64Array:
-        """The steady steps, shape (ranks, their number)."""
-        chosen: Float64Array = self.table_ns[:, self.steady]
-        return chosen
-
-    @property
-    def median_ns(self) -> float:
-        """Maximum over ranks of the median steady step."""
-        return float(np.max(np.median(self.steady_ns, axis=1)))
-
-    @property
-    def mean_ns(self) -> float:
-        """Maximum over ranks of the mean step."""
-        return float(np.max(np.mean(self.table_ns, axis=1)))
-
-    def value_ns(self, *, mean: bool) -> float:
-        """Return T by the statistic that fits the cause."""
-        return self.mean_ns if mean else self.median_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +71,16 @@ class Replay:
 
     `error` is the median over steps and ranks of how far a replay of the recording misses a step's
     length, as a share of it. `predicted` are the steps without the profiler's costs, `time` the
-    base of all gains: the same, scaled by `scale` to a known step.
+    base of all gains: the same, scaled by `fit` to a known step.
     """
 
     built: Built
     ranks: Mapping[int, Rank]
-    costs: ProfilerCosts
+    clean: Clean
     error: float
     predicted: StepTime
     known_ns: float | None
-    scale: float
+    fit: Fit
     base: Program
     time: StepTime
     bound: str
@@ -159,7 +128,7 @@ class Replay:
         if program is self.base:
             left = self.time.value_ns(mean=mean)
             return Gain(gain_ns=0.0, interval_ns=(0.0, 0.0), left_ns=left)
-        after = StepTime(table_ns=step_times_ns(program), steady=self.time.steady)
+        after = step_time(program, self.time.steady)
         left = after.value_ns(mean=mean)
         gain = self.time.value_ns(mean=mean) - left
         return Gain(gain_ns=gain, interval_ns=self._interval(after, gain, mean=mean), left_ns=left)
@@ -179,7 +148,7 @@ class Replay:
         for program, time in self._doubtful:
             other = Edit(self.built, self.ranks, program)
             apply(other)
-            after = StepTime(table_ns=step_times_ns(other.program()), steady=time.steady)
+            after = step_time(other.program(), time.steady)
             there = time.value_ns(mean=mean) - after.value_ns(mean=mean)
             off = there - gain.gain_ns
             low = min(low, gain.gain_ns - float(np.hypot(gain.gain_ns - low, min(off, 0.0))))
@@ -192,9 +161,8 @@ class Replay:
         doubt = HOST_DOUBT if self.known_ns is None else HOST_DOUBT_WHERE_KNOWN
         found: list[tuple[Program, StepTime]] = []
         for factor in (1.0 - doubt, 1.0 + doubt):
-            program = unperturbed(self.built, self.ranks, self.costs, self.scale * factor)
-            time = StepTime(table_ns=step_times_ns(program), steady=self.time.steady)
-            found.append((program, time))
+            other = replace(self.fit, host=self.fit.host * factor)
+            found.append((self.clean.program(other), self.clean.time(other)))
         return tuple(found)
 
     def _interval(self, after: StepTime, gain: float, *, mean: bool) -> tuple[float, float]:
@@ -245,27 +213,29 @@ def replay(study: Study, known_ns: float | None = None) -> Replay | str:
             reason = f"it misses the recorded steps by {100 * error:.1f} %"
         if reason:
             return reason
-        costs = default_costs(study.run.ranks[0].source)
-        steady = np.isin(numbers, study.steady.used)
-        predicted = StepTime(
-            table_ns=step_times_ns(unperturbed(built, ranks, costs)), steady=steady
+        clean = Clean(
+            built=built,
+            ranks=ranks,
+            costs=default_costs(study.run.ranks[0].source),
+            steady=np.isin(numbers, study.steady.used),
         )
-        scale = 1.0 if known_ns is None else _fitted(built, ranks, costs, (known_ns, steady))
-        base = unperturbed(built, ranks, costs, scale)
-        time = predicted if scale == 1.0 else StepTime(table_ns=step_times_ns(base), steady=steady)
+        fit = Fit() if known_ns is None else fitted(clean, known_ns)
+        base, time = clean.program(fit), clean.time(fit)
+        predicted = clean.time(Fit())
+        bound = bound_of(clean, base, time)
     except ReplayError as problem:
         return str(problem)
     return Replay(
         built=built,
         ranks=ranks,
-        costs=costs,
+        clean=clean,
         error=error,
         predicted=predicted,
         known_ns=known_ns,
-        scale=scale,
+        fit=fit,
         base=base,
         time=time,
-        bound=_bound(built, ranks, base, time),
+        bound=bound,
         suspects=_suspects(study),
     )
 
@@ -350,51 +320,3 @@ def _completions(built: Built) -> Float64Array:
     np.maximum.at(table, (program.op_rank[inside], step[inside]), built.op_end_ns[inside])
     ends: Float64Array = np.maximum.accumulate(table, axis=1)
     return ends
-
-
-def _fitted(
-    built: Built,
-    ranks: Mapping[int, Rank],
-    costs: ProfilerCosts,
-    known: tuple[float, BoolArray],
-) -> float:
-    """Return the factor of host time with which T comes nearest to the known step, ns.
-
-    `known` is that step, and which steps of the window are steady. T grows with the factor, so that
-    bisection finds it; where even the bounds do not reach the known step, because the device alone
-    decides, 1 is as good as any other factor.
-    """
-    known_ns, steady = known
-
-    def time(scale: float) -> float:
-        table = step_times_ns(unperturbed(built, ranks, costs, scale))
-        return StepTime(table_ns=table, steady=steady).median_ns
-
-    # Where the device decides, only a host far too slow would make up for the model's own error.
-    if abs(time(1.0) - known_ns) <= ERROR_OF_STEP * known_ns:
-        return 1.0
-    low, high = SCALES
-    if not time(low) < known_ns < time(high):
-        return 1.0
-    for _ in range(12):
-        middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if time(middle) < known_ns else (low, middle)
-    return float(np.sqrt(low * high))
-
-
-def _bound(built: Built, ranks: Mapping[int, Rank], base: Program, time: StepTime) -> str:
-    """Return which side decides the step: "device", "host", or "mixed"."""
-    fast_host = Edit(built, ranks, base)
-    fast_device = Edit(built, ranks, base)
-    for number in ranks:
-        fast_host.all_host(number, 0.0)
-        fast_device.scale_duration(number, built.parts[number].op_row, 0.0)
-    fast_device.column("collective_transfer_ns")[:] = 0
-
-    def share(edit: Edit) -> float:
-        table = step_times_ns(edit.program())
-        return StepTime(table_ns=table, steady=time.steady).median_ns / time.median_ns
-
-    if share(fast_host) >= BOUND_SHARE:
-        return "device"
-    return "host" if share(fast_device) >= BOUND_SHARE else "mixed"
