@@ -90,7 +90,7 @@ RULE = Rule(
     code="COMM010",
     name="forced-protocol",
     kind="fault",
-    status="stable",
+    status="experimental",
     needs="all ranks of the run with message sizes; a benchmark, an NCCL log, or GPUs with NVLink",
     find=find,
 )

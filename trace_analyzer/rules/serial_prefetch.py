@@ -155,7 +155,7 @@ RULE = Rule(
     code="COMM007",
     name="serial-prefetch",
     kind="fault",
-    status="stable",
+    status="experimental",
     needs="all ranks of a run of FSDP, with message sizes",
     find=find,
 )
