@@ -111,6 +111,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "ranks": "ranks on which it was found",
         "recoverable_ms": _RECOVERABLE,
         "recoverable_interval_ms": _INTERVAL,
+        "of_step_ms": "the step that the gain is a part of: the median one, or the mean one for causes "
+        "that come and go",
         "alone_ms": "what it would still cost if every other fault were fixed: the other side of the "
         "gain; null for opportunities and without a replay",
         "ceiling_ms": "time of the step that the cause covers: the most that fixing it could give",

@@ -41,6 +41,9 @@ StepMs = Annotated[float, _meta("ms", "one step", "rank and step")]
 RunMedianMs = Annotated[float, _meta("ms", "maximum over ranks of the median steady step", "run")]
 RunMeanMs = Annotated[float, _meta("ms", "maximum over ranks of the mean steady step", "run")]
 RecoverableMs = Annotated[float, _meta("ms a step", "replayed base minus replayed edit", "run")]
+OfStepMs = Annotated[
+    float, _meta("ms", "median step, or mean step for causes that come and go", "run")
+]
 AloneMs = Annotated[
     float, _meta("ms a step", "replayed without all other faults minus without any", "run")
 ]
@@ -159,6 +162,7 @@ class Finding(_Doc, frozen=True, kw_only=True):
     ranks: list[RankId]
     recoverable_ms: RecoverableMs | None
     recoverable_interval_ms: list[RecoverableMs] | None
+    of_step_ms: OfStepMs | None = None
     alone_ms: AloneMs | None = None
     ceiling_ms: CeilingMs | None
     basis: Literal["replay", "ceiling", "evidence"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 from trace_analyzer.findings import Check, Finding, RankDoc, Steps, Verdict
 from trace_analyzer.rules.judge import PRIMARY_SHARE, Diagnosis
 
+# A mean step this much above the median one is worth saying; below, they read as the same.
+MEAN_APART = 1.05
+
 
 def concluded(steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdict | None:
     """Return the verdict of the rules; None where they cannot say that nothing is wrong."""
@@ -21,7 +24,12 @@ def concluded(steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdi
         return _nothing(ranks, diagnosis, total)
     gain = lead.recoverable_ms if lead.recoverable_ms is not None else lead.ceiling_ms or 0.0
     at_most = "" if lead.recoverable_ms is not None else "at most "
-    words = f"gives back {at_most}{gain:.1f} of {total:.1f} ms a step ({100 * gain / total:.0f} %)."
+    # A cause that comes and goes is a part of the mean step; others are of the median one.
+    step = lead.of_step_ms if _is_of_mean(lead, steps) and lead.of_step_ms else total
+    mean = " in the mean" if step is not total else ""
+    words = (
+        f"gives back {at_most}{gain:.1f} of {step:.1f} ms a step{mean} ({100 * gain / step:.0f} %)."
+    )
     if primary is not None:
         headline = f"{primary.title} Fixing it {words}"
     else:
@@ -41,6 +49,12 @@ def concluded(steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdi
         recoverable_interval_ms=lead.recoverable_interval_ms,
         joint_recoverable_ms=joint,
     )
+
+
+def _is_of_mean(finding: Finding, steps: Steps) -> bool:
+    """Return whether a gain is a part of the mean step, and that is not the median one."""
+    usual = steps.unprofiled_ms or steps.profiled_ms or 0.0
+    return finding.of_step_ms is not None and finding.of_step_ms > MEAN_APART * usual
 
 
 def _leading(findings: list[Finding], kind: str, total_ms: float) -> Finding | None:

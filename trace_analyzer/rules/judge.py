@@ -87,7 +87,7 @@ def _judge(context: Context, rule: Rule, cause: Cause) -> Judged | Check:
     kind: Kind = cause.kind or rule.kind
     if rule.evidence_only:
         return Judged(rule=rule, cause=cause, kind=kind, gain=None, share=cause.size)
-    total = context.mean_step_ns if cause.mean else context.step_ns
+    total = _step_ns(context, cause)
     if context.replay is None or cause.edit is None:
         share = (cause.ceiling_ns or 0.0) / total if total else 0.0
         if share < LEAST_SHARE:
@@ -107,6 +107,10 @@ def _judge(context: Context, rule: Rule, cause: Cause) -> Judged | Check:
         )
         return _state(rule, "not-distinguishable", reason, "more recorded steps")
     return Judged(rule=rule, cause=cause, kind=_lowered(rule, kind, share), gain=gain, share=share)
+
+
+def _step_ns(context: Context, cause: Cause) -> float:
+    return context.mean_step_ns if cause.mean else context.step_ns
 
 
 def _lowered(rule: Rule, kind: Kind, share: float) -> Kind:
@@ -224,6 +228,7 @@ def _finding(context: Context, item: Judged) -> Finding:
         ranks=list(cause.ranks),
         recoverable_ms=_ms(gain.gain_ns) if gain else None,
         recoverable_interval_ms=[_ms(ns) for ns in gain.interval_ns] if gain else None,
+        of_step_ms=_ms(_step_ns(context, cause)) if _step_ns(context, cause) else None,
         alone_ms=None if item.alone_ns is None else _ms(item.alone_ns),
         ceiling_ms=None if cause.ceiling_ns is None else _ms(cause.ceiling_ns),
         basis="evidence" if item.rule.evidence_only else "replay" if replayed else "ceiling",
