@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,12 @@ def test_a_bucket_is_an_archive(bucket: Any, store: dict[str, str], tmp_path: Pa
     assert batch("s3://traces/archive", "s3://traces/out", env=environment).now == 0
     bucket.get("traces/out", str(tmp_path / "there"), recursive=True)
     assert states(tmp_path / "there") == {"run0": "done", "bundle": "done", "bad": "failed"}
+    with tarfile.open(tmp_path / "packed.tar", "w") as tar:
+        tar.add(tmp_path / "archive" / "run1", arcname="inner")
+    bucket.put(str(tmp_path / "packed.tar"), "traces/packed.tar")
+    one = tmp_path / "one"
+    assert batch("s3://traces/packed.tar", one, env=environment) == Counts(1, 1, 0)
+    assert states(one) == {"packed.tar": "done"}
 
 
 @heavy

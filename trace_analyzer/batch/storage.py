@@ -63,17 +63,24 @@ class Place:
         else:
             yield from self._remote_listing()
 
-    def is_file(self) -> bool:
-        """Tell whether this is one file. Raises `StorageError`."""
+    def as_file(self) -> tuple[Place, ListedFile] | None:
+        """Return the folder that this lies in and itself in it, None where it is no file.
+
+        Raises `StorageError`.
+        """
+        parent, _, name = self.url.rpartition("/")
         if self.path is not None:
-            return self.path.is_file()
+            status = _status(self.path)
+            if status is None or not stat.S_ISREG(status.st_mode):
+                return None
+            return place(parent or "/"), ListedFile(name, status.st_size, _stamp(status))
         system, base = self._system()
         try:
-            return bool(system.isfile(base))
+            details = system.info(base) if system.isfile(base) else None
         except Exception as error:
-            raise StorageError(
-                self.shown, f"cannot be reached: {one_line(error, self.url)}"
-            ) from error
+            problem = f"cannot be reached: {one_line(error, self.url)}"
+            raise StorageError(self.shown, problem) from error
+        return None if details is None else (place(parent), _listed(name, details))
 
     def fetch(self, files: Iterable[ListedFile], into: Path) -> None:
         """Copy files into a local folder, under the same names.
@@ -197,9 +204,7 @@ class Place:
         for full, details in found.items():
             name = full.removeprefix(root).lstrip("/") or PurePosixPath(full).name
             if not is_hidden(name):
-                size = details.get("size")
-                stamp = next((str(details[key]) for key in _STAMPS if details.get(key)), "")
-                yield ListedFile(name, size if isinstance(size, int) else 0, stamp)
+                yield _listed(name, details)
 
 
 def place(url: str) -> Place:
@@ -226,7 +231,6 @@ def _local_listing(
         if closed is not None:
             closed.append(os.path.relpath(error.filename, root))
 
-    young_ns = time.time_ns() - _YOUNG_NS
     for folder, folders, names in os.walk(root, onerror=note):
         inside = Path(folder)
         folders[:] = sorted(n for n in folders if not is_hidden(n) and inside / n != without)
@@ -234,8 +238,20 @@ def _local_listing(
             path = inside / name
             status = None if is_hidden(name) else _status(path)
             if status is not None and stat.S_ISREG(status.st_mode):
-                stamp = str(status.st_mtime_ns) if status.st_mtime_ns < young_ns else ""
-                yield ListedFile(path.relative_to(root).as_posix(), status.st_size, stamp)
+                inside_root = path.relative_to(root).as_posix()
+                yield ListedFile(inside_root, status.st_size, _stamp(status))
+
+
+def _stamp(status: os.stat_result) -> str:
+    young = status.st_mtime_ns > time.time_ns() - _YOUNG_NS
+    return "" if young else str(status.st_mtime_ns)
+
+
+def _listed(name: str, details: Mapping[str, Any]) -> ListedFile:
+    """Return a file as a store describes it."""
+    size = details.get("size")
+    stamp = next((str(details[key]) for key in _STAMPS if details.get(key)), "")
+    return ListedFile(name, size if isinstance(size, int) else 0, stamp)
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -15,8 +15,9 @@ from trace_analyzer.batch.output import INDEX, Output, opened_output
 from trace_analyzer.batch.pages import pages
 from trace_analyzer.batch.storage import Place, place
 from trace_analyzer.batch.tasks import run_id, shown
-from trace_analyzer.batch.units import Plan, split
+from trace_analyzer.batch.units import ListedFile, Plan, split
 from trace_analyzer.errors import TraceAnalyzerError, UnreadableInputError
+from trace_analyzer.readers.remote import is_url, without_credentials
 from trace_analyzer.reports import archive_html
 
 _LISTED_CLOSED = 3
@@ -55,30 +56,26 @@ def list_archive(target: str, out: Place | None = None) -> Archive:
     """List an archive. Raises `UnreadableInputError` where there is none, or it has no files."""
     if target in {"", "-"}:
         raise UnreadableInputError(target or "an empty name", "no archive", "give a folder or URL")
-    archive, only = _place_of(target)
+    archive = place(target)
     closed: list[str] = []
-    without = out.path if out is not None else None
-    if without is not None and without == archive.path:
-        raise TraceAnalyzerError(f"{archive.shown}: is the archive; give another folder with -o")
-    files = archive.listing(without=without, closed=closed)
-    plan = split(file for file in files if only in {None, file.name})
+    file = archive.as_file()
+    if file is not None:
+        archive, one = file
+        files: Iterable[ListedFile] = [one]
+    else:
+        without = None if out is None else out.path
+        if without is not None and without == archive.path:
+            raise TraceAnalyzerError(f"{target}: is the archive; give another folder with -o")
+        files = archive.listing(without=without, closed=closed)
+    plan = split(files)
     if not plan.units:
         raise UnreadableInputError(
-            archive.shown,
+            without_credentials(target) if is_url(target) else target,
             f"none of its {plan.ignored} files is named like a trace",
             "batch --list says which names are",
         )
-    title = PurePosixPath(archive.shown.rstrip("/")).name if only is None else only
+    title = PurePosixPath(archive.shown.rstrip("/")).name if file is None else file[1].name
     return Archive(archive, title or archive.shown, plan, tuple(closed))
-
-
-def _place_of(target: str) -> tuple[Place, str | None]:
-    """Return the folder of an archive, and the name of the one file in it where it is a file."""
-    archive = place(target)
-    if not archive.is_file():
-        return archive, None
-    parent, _, name = archive.url.rpartition("/")
-    return place(parent or "/"), name
 
 
 def run_batch(
