@@ -95,6 +95,22 @@ def write_bundle(folder: Path, seed: int, job: str, commit: str, started: str) -
     return folder
 
 
+def write_nodes(folder: Path, seed: int, job_id: str, hosts: Sequence[str]) -> Path:
+    """Write a run of one rank a node, each with a bundle of its own."""
+    for rank, host in enumerate(hosts):
+        document = trace(seed, rank, len(hosts))
+        file = write_trace(folder / host / f"rank{rank}.pt.trace.json.gz", document)
+        manifest = Manifest(
+            job_name="nodes",
+            job_id=job_id,
+            started="2026-11-01T00:00:00Z",
+            files=(describe_file(folder / host, file, Role.KINETO, rank=rank),),
+            world_size=len(hosts),
+        )
+        write_manifest(folder / host, manifest)
+    return folder
+
+
 def old(archive: Path) -> None:
     """Make all files old enough that their time stamps are trusted."""
     for path in archive.rglob("*"):

@@ -23,6 +23,7 @@ from tests.batch.archives import (
     states,
     trace,
     write_bundle,
+    write_nodes,
     write_run,
     write_trace,
 )
@@ -232,6 +233,26 @@ def small(three: Path, tmp_path: Path) -> tuple[Path, Path]:
     shutil.copytree(three / "archive", tmp_path / "archive")
     shutil.copytree(three / "out", tmp_path / "out")
     return tmp_path / "archive", tmp_path / "out"
+
+
+def test_bundles_of_the_nodes_of_a_job_are_one_run(tmp_path: Path) -> None:
+    archive, out = tmp_path / "archive", tmp_path / "out"
+    write_nodes(archive / "job", 1, "123", ["ip-10-0-0-1", "ip-10-0-0-2"])
+    write_nodes(archive / "others", 2, "124", ["one"])
+    write_nodes(archive / "others", 3, "125", ["two"])
+    old(archive)
+    assert batch(archive, out) == Counts(3, 3, 0)
+    assert set(states(out)) == {"job", "others/one", "others/two"}
+    query = "SELECT world_size, recorded_ranks, job_id FROM runs WHERE name = 'job'"
+    assert rows(out, query) == [(2, 2, "123")]
+    files = rows(
+        out, "SELECT f.path FROM files f JOIN runs r ON r.id = f.run_id WHERE r.name = 'job'"
+    )
+    assert sorted(files) == [
+        (f"ip-10-0-0-{node + 1}/{name}",)
+        for node in (0, 1)
+        for name in ("bundle.json", f"rank{node}.pt.trace.json.gz")
+    ]
 
 
 def test_only_what_changed_is_analysed(small: tuple[Path, Path]) -> None:

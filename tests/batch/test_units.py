@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -44,6 +45,27 @@ def test_a_bundle_is_everything_below_its_manifest() -> None:
     )
     assert list(found) == ["b", "c"]
     assert len(found["b"]) == 4
+
+
+def test_bundles_of_one_job_side_by_side_are_one_unit() -> None:
+    manifests = {
+        "j/host-a/bundle.json": b'{"job": {"id": "7"}, "world_size": 16}',
+        "j/host-b/bundle.json": b'{"job": {"id": "7"}, "world_size": 16}',
+        "j/later/bundle.json": b'{"job": {"id": "8"}, "world_size": 16}',
+        "j/broken/bundle.json": b"no manifest",
+        "k/host-a/bundle.json": b'{"job": {"id": "7"}, "world_size": 16}',
+    }
+    asked: list[str] = []
+
+    def read(names: Sequence[str]) -> dict[str, bytes]:
+        asked.extend(names)
+        return {name: manifests[name] for name in names}
+
+    plan = split((ListedFile(name, 1, "1") for name in [*manifests, "j/stray.json"]), read)
+    assert {unit.name: len(unit.files) for unit in plan.units} == {
+        "j": 3, "j/broken": 1, "j/later": 1, "k/host-a": 1
+    }  # fmt: skip
+    assert asked == [name for name in sorted(manifests) if name.startswith("j/")]
 
 
 def test_archives_stand_for_themselves_unless_named_like_a_part() -> None:

@@ -195,8 +195,9 @@ def _files(run: RunFiles) -> Iterable[str]:
     yield from (entry.name for entry in run.reports)
     yield from (sidecar.name for sidecar in run.sidecars)
     yield from (damaged.name for damaged in run.damaged)
-    if run.manifest_entry is not None:
-        yield run.manifest_entry.name
+    for entry in (run.manifest_entry, *run.more_manifests):
+        if entry is not None:
+            yield entry.name
 
 
 def _file_row(name: str, path: Path | None) -> FileRow:

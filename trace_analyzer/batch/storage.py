@@ -12,7 +12,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,6 +26,7 @@ from trace_analyzer.readers.remote import is_url, local_path, one_line, without_
 TEMPORARY = ".unfinished"  # folder for files that are not whole yet, inside the output
 # A file younger than this may change again within the resolution of its time stamp.
 _YOUNG_NS = 2 * 10**9
+_READERS = 32  # small files that are read at once
 _STAMPS = ("ETag", "etag", "md5Hash", "LastModified", "updated", "mtime", "created")
 
 
@@ -103,6 +105,19 @@ class Place:
                 where = f"{self.shown}/{file.name}"
                 problem = f"cannot be fetched: {one_line(error, self.url)}"
                 raise UnreadableInputError(where, problem) from error
+
+    def read_all(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the content of small files, those that can be had, by name."""
+        with ThreadPoolExecutor(_READERS) as readers:
+            contents = readers.map(self._read_if_there, names)
+            pairs = zip(names, contents, strict=True)
+            return {name: content for name, content in pairs if content is not None}
+
+    def _read_if_there(self, name: str) -> bytes | None:
+        try:
+            return self.read(name)
+        except StorageError:
+            return None
 
     def head(self, name: str, count: int) -> bytes:
         """Return the first bytes of a file, all where it is shorter."""

@@ -15,10 +15,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
 
+from trace_analyzer.batch.nodes import ReadFiles, unit_folders
 from trace_analyzer.bundle import MANIFEST_NAME, loose_role
 
 RULES = (
-    "A folder with a bundle.json is one run, with everything below it.",
+    (
+        "A folder with a bundle.json is one run, with everything below it. Such folders beside each "
+        "other whose manifests name the same job (one a node) are one run together."
+    ),
     (
         "Any other folder whose files are named like traces (*.json, *.json.gz, *.json.zst, *.trace, "
         "*.sqlite, *.nsys-rep) is searched by content: ranks, processes, versions and times say which "
@@ -98,7 +102,9 @@ class Unit:
             return ""
         digest = hashlib.sha256(self.kind.encode())
         for file in self.files:
-            digest.update(f"\0{file.name}\0{file.bytes}\0{file.stamp}".encode(errors="replace"))
+            digest.update(
+                f"\0{file.name}\0{file.bytes}\0{file.stamp}".encode(errors="surrogatepass")
+            )
         return digest.hexdigest()
 
 
@@ -126,24 +132,26 @@ class _Folders:
     ignored: int = 0
 
 
-def split(files: Iterable[ListedFile]) -> Plan:
-    """Return the units of an archive with these files."""
+def split(files: Iterable[ListedFile], read: ReadFiles = lambda _: {}) -> Plan:
+    """Return the units of an archive with these files.
+
+    `read` returns the content of files by name, as far as it can be had: the manifests of bundles
+    that lie beside each other, and may be of one job.
+    """
     listed = list(files)
     manifests = [path for f in listed if (path := PurePosixPath(f.name)).name == MANIFEST_NAME]
-    bundles = _outermost({path.parent for path in manifests})
+    bundles = unit_folders(_outermost({path.parent for path in manifests}), read)
     found = _Folders()
-    bundled: dict[PurePosixPath, list[ListedFile]] = defaultdict(list)
     homes: dict[PurePosixPath, PurePosixPath] = {}
     for file in listed:
         path = PurePosixPath(file.name)
         owner = next((above for above in path.parents if above in bundles), None)
         if owner is not None:
-            bundled[owner].append(file)
+            found.traces[bundles[owner]].append(file)
         else:
             _sort(file, path, found, homes)
     _attach_sidecars(found)
-    units = [_folder_unit(folder, inside) for folder, inside in bundled.items()]
-    units += [_folder_unit(folder, inside) for folder, inside in found.traces.items()]
+    units = [_folder_unit(folder, inside) for folder, inside in found.traces.items()]
     units += [Unit(file.name, UnitKind.ARCHIVE, (file,)) for file in found.archives]
     return Plan(tuple(sorted(units, key=lambda unit: (unit.name, unit.kind))), found.ignored)
 

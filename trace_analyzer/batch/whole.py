@@ -67,7 +67,7 @@ def list_archive(target: str, out: Place | None = None) -> Archive:
         if without is not None and without == archive.path:
             raise TraceAnalyzerError(f"{target}: is the archive; give another folder with -o")
         files = archive.listing(without=without, closed=closed)
-    plan = split(files)
+    plan = split(files, archive.read_all)
     if not plan.units:
         raise UnreadableInputError(
             without_credentials(target) if is_url(target) else target,
