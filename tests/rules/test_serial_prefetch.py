@@ -13,12 +13,12 @@ from trace_analyzer.rules.serial_prefetch import RULE
 MB = 1_000_000
 
 
-def sharded(*, ahead: bool, host_us: float = 10.0, late_us: float = 0.0) -> Run:
+def sharded(*, ahead: bool, host_us: float = 10.0, late_us: float = 0.0, gbs: float = 250.0) -> Run:
     """Return two ranks with 12 layers of 1 ms, whose parameters take 0.25 ms to gather."""
     ranks = Ranks()
 
     def gather() -> None:
-        ranks.collective(120 * MB, 250.0, operation="allgather", latency_us=10)
+        ranks.collective(120 * MB, gbs, operation="allgather", latency_us=10)
 
     for _ in range(6):
         ranks.step()
@@ -49,6 +49,12 @@ def test_gathering_ahead_is_well() -> None:
     diagnosis = diagnosed(RULE, sharded(ahead=True))
     assert diagnosis.findings == []
     assert diagnosis.checks[0].reason == "most all-gathers have computation that can hide them"
+
+
+def test_links_slower_than_layers_make_no_gathering_serial() -> None:
+    """A transfer of 3 ms has 1 ms of computation beside it, which is all that there is."""
+    assert diagnosed(RULE, sharded(ahead=True, gbs=20.0)).findings == []
+    assert len(diagnosed(RULE, sharded(ahead=False, gbs=20.0)).findings) == 1
 
 
 def test_on_a_slow_host_nothing_is_gained() -> None:

@@ -9,7 +9,8 @@ While parameters travel the GPU has nothing to compute, once a layer in forward 
 
 ## How it is measured
 All-gathers for which the program leaves no computation that could hide them: what they wait for and
-what waits for them are neighbours on the computing stream. This is told by events and launches, not
+what waits for them are neighbours on the computing stream, less than half a layer (or half the
+transfer) apart. This is told by events and launches, not
 by times; a slow host, which issues all-gathers late, does not make one count. In the replay these
 all-gathers no longer wait for computation.
 
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 
 # Of a step's all-gathers, how many must be serial for it to be a way of working.
 SERIAL_SHARE = 0.5
+# One gathered ahead has about a layer's computation beside it, one that is not has none. Links so slow
+# that a transfer outlasts a layer make no all-gather serial.
+LEAST_BESIDE = 0.5
 
 
 def find(context: Context) -> Answer:
@@ -147,7 +151,10 @@ def _late(context: Context, found: Hideable, instance: Int64Array) -> tuple[Bool
     # Unknown sizes are the smallest number, and small.
     gathers &= facts.message_bytes[at] > SMALL_COPY_BYTES
     transfer = cross.waits.transfer_ns[at]
-    late: BoolArray = gathers & (found.free_ns < transfer) & (found.before_ns >= transfer)
+    between = np.diff(found.before_ns[gathers])
+    layer = float(np.median(between[between > 0])) if bool((between > 0).any()) else np.inf
+    beside = found.free_ns >= LEAST_BESIDE * np.minimum(transfer, layer)
+    late: BoolArray = gathers & ~beside & (found.before_ns >= transfer)
     return gathers, late
 
 

@@ -1,11 +1,11 @@
 """COMM004 slow-transport.
 
 ## What it finds
-Collectives move data a slow way: through host memory or sockets although the GPUs have NVLink, or
-between hosts over TCP.
+Collectives move data a slow way: through host memory or sockets although the GPUs have NVLink,
+between GPUs that have only PCIe, or between hosts over TCP.
 
 ## Why it costs
-NVLink carries hundreds of GB/s, host memory tens, TCP sockets a few. What computation does not hide
+NVLink carries hundreds of GB/s, PCIe and host memory tens at most, TCP sockets a few. What computation does not hide
 of the longer transfers lengthens the step.
 
 ## How it is measured
@@ -13,8 +13,9 @@ The bus bandwidth of large transfers, free of waits for late ranks, against what
 It counts where they take 1.6 times as long or more, and where neither few channels nor a slow
 protocol explains it: one channel then delivers much less than a channel over NVLink does. In the
 replay these transfers take what the reference gives, and kernels beside them run slower, as they do
-beside NCCL over NVLink. Between hosts no file tells what the network could do: sockets named in
-NCCL's log are then reported with the exposed time of their transfers as an upper bound.
+beside NCCL over NVLink. What a network or a board's PCIe could do is in no file: sockets between
+hosts, and PCIe between GPUs without NVLink, are reported where NCCL's log names them, with the exposed
+time of their transfers as an upper bound.
 
 ## When it is wrong
 A trace shows the speed of a group, not which link is slow. Heavy traffic between host and GPU, or
@@ -37,8 +38,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from trace_analyzer.analyses.nccl_settings import nccl_settings
-from trace_analyzer.analyses.references import on_one_host
-from trace_analyzer.analyses.slow_transfers import TRANSPORTS, Reason, SlowGroup
+from trace_analyzer.analyses.references import nvlink_gbs
+from trace_analyzer.analyses.references import on_one_host as is_on_one_host
+from trace_analyzer.analyses.slow_transfers import TRANSPORTS, Reason, SlowGroup, slow_groups
+from trace_analyzer.analyses.transfers import Transfers
 from trace_analyzer.nccl_facts import NcclTransport
 from trace_analyzer.rules.context import Context, rank_list
 from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
@@ -54,14 +57,21 @@ from trace_analyzer.rules.transfer_causes import (
     transfer_ranges,
 )
 
+# What NCCL calls paths between GPUs that are no NVLink, from near to far.
+_PCIE = {
+    "PIX": "one PCIe switch",
+    "PXB": "several PCIe switches",
+    "PHB": "PCIe and the CPU",
+    "NODE": "PCIe and the CPU",
+    "SYS": "PCIe and the links between CPUs",
+}
 _WAYS = {"SHM": "host memory", "NET": "the network", "P2P": "peer-to-peer copies"}
 
 
 def find(context: Context) -> Answer:
-    """Return a cause for groups that are slow inside a host, and one for sockets between hosts."""
+    """Return causes for groups that are slow inside a host, for sockets between hosts, and for PCIe."""
     groups = slow_by(context, Reason.TRANSPORT)
-    between = _between_hosts(context)
-    causes = [] if between is None else [between]
+    causes = [cause for cause in (_between_hosts(context), _over_pcie(context)) if cause]
     if not isinstance(groups, NotApplicable) and groups:
         causes.insert(0, _inside(context, groups))
     if causes:
@@ -120,42 +130,23 @@ def _way(transports: Iterable[NcclTransport]) -> str:
 
 def _between_hosts(context: Context) -> Cause | None:
     """Return a cause where NCCL's log names sockets for a group over several hosts."""
-    cross, found, run = context.study.cross, context.transfers, context.study.run
-    if cross is None or found is None:
-        return None
+    run = context.study.run
     sockets = any(
         item.kind == "NET" and item.plugin == "Socket"
         for log in run.nccl_logs
         for item in log.transports
     )
-    if not sockets:
+    mine = _transfers(context, on_one_host=False) if sockets else None
+    if mine is None:
         return None
-    apart = [
-        number
-        for number, group in enumerate(cross.events.groups)
-        if on_one_host(run, group) is False and len(group.recorded) == (group.size or 0)
-    ]
-    mine = found.take(np.isin(found.group, apart) & found.steady)
-    if not len(mine):
-        return None
-    ranks = tuple(sorted({rank for number in apart for rank in cross.events.groups[number].ranks}))
-    steps = max(len(context.study.steady.used), 1)
-    bandwidth = mine.busbw_gbs[~np.isnan(mine.busbw_gbs)]
-    reached = f" at {float(np.max(bandwidth)):.1f} GB/s" if len(bandwidth) else ""
-    return Cause(
-        title=f"Hosts of {rank_list(ranks)} exchange data over TCP sockets{reached}.",
-        ranks=ranks,
-        ceiling_ns=float(mine.exposed_ns.sum()) / steps,
-        proof=(
-            "NCCL's log names NET/Socket for the ways between hosts. "
-            + said(nccl_settings(run, ("NCCL_IB_DISABLE", "NCCL_NET")))
-        ).strip(),
-        rival="Not a late rank. These are transfer times, without waits for peers.",
-        limits=(
-            "What the network could carry is in no file; the time shown is all of the exposed "
-            "transfer, an upper bound."
-        ),
-        ranges=transfer_ranges(context, mine.instance, "transfer over sockets"),
+    return _limited(
+        context,
+        mine,
+        title="Hosts of {ranks} exchange data over TCP sockets{reached}.",
+        proof="NCCL's log names NET/Socket for the ways between hosts. "
+        + said(nccl_settings(run, ("NCCL_IB_DISABLE", "NCCL_NET"))),
+        what="the network",
+        label="transfer over sockets",
         actions=(
             (
                 "Where the hosts have InfiniBand or RoCE, see why NCCL does not use it: `ibstat`, "
@@ -163,8 +154,96 @@ def _between_hosts(context: Context) -> Cause | None:
             ),
             "Where they have not, reduce less often (gradient accumulation with `no_sync()`).",
         ),
+    )
+
+
+def _over_pcie(context: Context) -> Cause | None:
+    """Return a cause where NCCL's log names PCIe as the best way between GPUs of one host."""
+    run = context.study.run
+    ways = {
+        graph.intra_type
+        for log in run.nccl_logs
+        for item in log.communicators
+        for graph in item.graphs
+        if item.nodes == 1
+    }
+    # Where GPUs are known to have NVLink, its bandwidth is the reference.
+    if not ways or not ways <= _PCIE.keys() or nvlink_gbs(run) is not None:
+        return None
+    mine = _transfers(context, on_one_host=True)
+    if mine is None:
+        return None
+    worst = max(ways, key=list(_PCIE).index)
+    return _limited(
+        context,
+        mine,
+        title="GPUs of {ranks} exchange data over PCIe{reached}, not over NVLink.",
+        proof=f"NCCL's log names {_PCIE[worst]} ({worst}) as the best way between the GPUs. "
+        + said(nccl_settings(run, TRANSPORTS)),
+        what="PCIe on this board",
+        label="transfer over PCIe",
+        actions=(
+            (
+                "Move fewer bytes: accumulate gradients with `no_sync()`; where the model fits into "
+                "one GPU, DDP or `reshard_after_forward=False` instead of full sharding."
+            ),
+            (
+                "Measure with and without NCCL_P2P_DISABLE=1: over PCIe, copies between GPUs can be "
+                "slower than through host memory. On bare metal, switch ACS off first."
+            ),
+            "Use GPUs under one PCIe switch (PIX, PXB in `nvidia-smi topo -m`), or with NVLink.",
+        ),
+    )
+
+
+def _transfers(context: Context, *, on_one_host: bool) -> Transfers | None:
+    """Return the steady transfers of whole groups inside a host, or over several; None if none."""
+    cross, found, run = context.study.cross, context.transfers, context.study.run
+    if cross is None or found is None:
+        return None
+    slow = slow_groups(run, cross.events, found)  # these have a cause with a reference
+    chosen = [
+        number
+        for number, group in enumerate(cross.events.groups)
+        if is_on_one_host(run, group) is on_one_host
+        and len(group.recorded) == (group.size or 0)
+        and number not in [item.group for item in slow]
+    ]
+    mine = found.take(np.isin(found.group, chosen) & found.steady)
+    return mine if len(mine) else None
+
+
+def _limited(
+    context: Context,
+    mine: Transfers,
+    *,
+    title: str,
+    proof: str,
+    what: str,
+    label: str,
+    actions: tuple[str, ...],
+) -> Cause:
+    """Return the cause of links whose own limit no file tells: its ceiling is all exposed transfer."""
+    cross = context.study.cross
+    assert cross is not None
+    groups = np.unique(mine.group).tolist()
+    ranks = tuple(sorted({rank for number in groups for rank in cross.events.groups[number].ranks}))
+    bandwidth = mine.busbw_gbs[~np.isnan(mine.busbw_gbs)]
+    reached = f" at {float(np.max(bandwidth)):.1f} GB/s" if len(bandwidth) else ""
+    return Cause(
+        title=title.format(ranks=rank_list(ranks), reached=reached),
+        ranks=ranks,
+        ceiling_ns=float(mine.exposed_ns.sum()) / max(len(context.study.steady.used), 1),
+        proof=proof.strip(),
+        rival="Not a late rank. These are transfer times, without waits for peers.",
+        limits=(
+            f"What {what} could carry is in no file; the time shown is all of the exposed "
+            "transfer, an upper bound."
+        ),
+        ranges=transfer_ranges(context, mine.instance, label),
+        actions=actions,
         confidence="medium",
-        confidence_reason="the network's own limit is not known",
+        confidence_reason=f"the limit of {what} is not known",
     )
 
 
