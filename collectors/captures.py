@@ -11,7 +11,7 @@ import torch
 
 from trace_analyzer.capture_marks import rank_mark
 from trace_analyzer.collectors.compressing import compress
-from trace_analyzer.collectors.options import Options, Schedule
+from trace_analyzer.collectors.options import Mode, Options, Schedule
 from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_process
 
 DEVICE_PATIENCE_SECONDS = 10.0
@@ -153,6 +153,13 @@ class NsysCapture:
 
     def finish(self) -> None:
         """Do nothing: nsys writes its report when training has ended."""
+
+
+def capture_of(options: Options, rank: int) -> Capture:
+    """Return what records in the mode of `options`; it is not started."""
+    if options.mode is Mode.TORCH:
+        return TorchCapture(options, rank)
+    return NsysCapture() if options.mode is Mode.NSYS else NoCapture()
 
 
 def experimental_config(

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import torch
 
+from trace_analyzer.collectors.options import Mode
+
 
 class Ranges(Protocol):
     """Opens and closes ranges; a step is ended by `end_step` or by the next `begin_step`."""
@@ -98,3 +100,10 @@ class ProfilerRanges:
         if part == "backward" and self._open is not None:
             self._open.__exit__(None, None, None)
             self._open = None
+
+
+def ranges_of(mode: Mode) -> Ranges:
+    """Return the ranges for a trace of this mode."""
+    if mode is Mode.TORCH:
+        return ProfilerRanges()
+    return NvtxRanges() if torch.cuda.is_available() else NoRanges()

@@ -18,19 +18,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 from trace_analyzer.before_after import unlike
 from trace_analyzer.bundle import Role, default_name
 from trace_analyzer.collectors import flight
 from trace_analyzer.collectors.calibrating import calibrate
-from trace_analyzer.collectors.captures import (
-    DEVICE_PATIENCE_SECONDS,
-    Capture,
-    NoCapture,
-    NsysCapture,
-    TorchCapture,
-)
+from trace_analyzer.collectors.captures import DEVICE_PATIENCE_SECONDS, capture_of
 from trace_analyzer.collectors.options import (
     LEAST_TIMED,
     Entry,
@@ -38,7 +30,7 @@ from trace_analyzer.collectors.options import (
     Options,
     Segment,
 )
-from trace_analyzer.collectors.ranges import NoRanges, NvtxRanges, ProfilerRanges, Ranges
+from trace_analyzer.collectors.ranges import NoRanges, Ranges, ranges_of
 from trace_analyzer.collectors.ranks import rank_of_process
 from trace_analyzer.collectors.rendezvous import Rendezvous
 from trace_analyzer.collectors.timer import StepTimer
@@ -56,15 +48,17 @@ class Recorder:
     """Takes one rank through the schedule.
 
     `begin()` opens the first step, `step()` ends one and begins the next, `close()` ends the
-    recording wherever it is. `done` turns true when the schedule is through. Raises
-    `RecordingExistsError` where the folder holds this rank already.
+    recording wherever it is. `done` turns true when the schedule is through. `parts_every` is
+    the step timer's; `marks_parts` says whether the open step's parts are marked, by the timer or
+    by ranges in the trace. Raises `RecordingExistsError` where the folder holds this rank already.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, parts_every: int = 1) -> None:
         self.options = options
         self.rank = rank_of_process()
         self.done = False
         self.complete = False
+        self.marks_parts = False
         self.ranges: Ranges = NoRanges()
         self._segments = options.schedule.segments(options.mode)
         self._segment: Segment | None = None
@@ -78,7 +72,7 @@ class Recorder:
         self._ended_part: str | None = None
         self._pid = os.getpid()
         self._rendezvous = Rendezvous()
-        self._capture = _capture(options, self.rank)
+        self._capture = capture_of(options, self.rank)
         path = options.path / options.timer_name(self.rank)
         try:
             self._timer = StepTimer(
@@ -86,6 +80,7 @@ class Recorder:
                 reset_peak=options.reset_peak,
                 exclusive=True,
                 unread_steps=UNREAD_STEPS,
+                parts_every=parts_every,
             )
         except FileExistsError as error:
             msg = f"{path}: this rank is recorded already; choose another folder, or --force"
@@ -104,14 +99,16 @@ class Recorder:
         self._ended_part = ended
         try:
             if self._left and not self._capturing:
-                self._timer.begin_step(self._phase, ended=ended)  # the usual way, with few calls
+                timer = self._timer  # the usual way, with few calls
+                timer.begin_step(self._phase, ended=ended)
+                self.marks_parts = timer.marks_parts
             else:
                 self._step()
         except Exception as error:  # noqa: BLE001  # as in _guarded
             self._give_up(error)
 
     def mark(self, part: str, *, on_device: bool = True) -> None:
-        """End a part ("data", "forward", "backward", "optimizer", "other") of the open step."""
+        """End a part ("data", "forward", "backward", "optimizer", "other") of the open step, if the timer marks it."""
         if not self.done:
             self._timer.mark(part, on_device=on_device)
 
@@ -185,6 +182,7 @@ class Recorder:
 
     def _begin_step(self, segment: Segment) -> None:
         self._timer.begin_step(segment.phase, ended=self._ended_part)
+        self.marks_parts = self._capturing or self._timer.marks_parts
         if segment.active:
             self.ranges.begin_step(self._timer.index - 1)
 
@@ -206,7 +204,7 @@ class Recorder:
             if segment.active:
                 segment = dataclasses.replace(segment, steps=active)
         self._capture.start(schedule)
-        self.ranges = _ranges(self.options.mode)
+        self.ranges = ranges_of(self.options.mode)
         return segment
 
     def _stop_capture(self) -> None:
@@ -294,15 +292,3 @@ class Recorder:
 
 def _unprofiled_ms(records: list[dict[str, Any]]) -> list[float]:
     return [record["step_ms"] for record in records if record["phase"] == "unprofiled"]
-
-
-def _capture(options: Options, rank: int) -> Capture:
-    if options.mode is Mode.TORCH:
-        return TorchCapture(options, rank)
-    return NsysCapture() if options.mode is Mode.NSYS else NoCapture()
-
-
-def _ranges(mode: Mode) -> Ranges:
-    if mode is Mode.TORCH:
-        return ProfilerRanges()
-    return NvtxRanges() if torch.cuda.is_available() else NoRanges()

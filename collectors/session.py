@@ -19,14 +19,16 @@ from trace_analyzer.collectors.recorder import Recorder
 from trace_analyzer.collectors.rendezvous import Rendezvous
 
 
-def open_rank(options: Options) -> Recorder:
+def open_rank(options: Options, *, parts_every: int = 1) -> Recorder:
     """Open this rank's recording and store its environment; `begin()` starts it.
+
+    `parts_every` is the step timer's.
 
     Raises `RecordingExistsError` where the folder holds this rank already, and `OSError` where
     the folder cannot be written.
     """
     options.path.mkdir(parents=True, exist_ok=True)
-    recorder = Recorder(options)
+    recorder = Recorder(options, parts_every=parts_every)
     environment.record(options.path, recorder.rank, host.read_facts(options.host_facts))
     return recorder
 
@@ -40,6 +42,7 @@ def record(
     calibrate: bool = True,
     sample_gpus: bool = True,
     force: bool = False,
+    parts_every: int = 1,
     **counts: Any,  # noqa: ANN401
 ) -> Iterator[Recorder]:
     """Record the loop inside the `with` block into a bundle.
@@ -53,6 +56,8 @@ def record(
     `trace-analyzer collect` the command line's folder, mode and counts are taken instead.
     `record_shapes` and `with_stack` are torch.profiler's, `calibrate` measures what the profiler
     costs once the steps are done, `sample_gpus` records clocks and power beside the run.
+    `parts_every` n leaves the parts that the loop marks (`rec.part()`) to one step of n, as
+    `StepTimer` does; the trace has all of them.
     `**counts` are fields of `Schedule`. Raises `RecordingExistsError` where the folder holds this
     rank already, unless `force`.
     """
@@ -61,7 +66,7 @@ def record(
     hook.stand_down()  # the loop says itself where its steps are
     given = os.environ.get(ENVIRONMENT_VARIABLE)
     if given is not None:
-        recorder = open_rank(Options.from_json(given))
+        recorder = open_rank(Options.from_json(given), parts_every=parts_every)
         try:
             recorder.begin()
             yield recorder
@@ -80,7 +85,7 @@ def record(
     is_first_of_host = local_rank_of_process() == 0
     started = finish.now()
     beside = sampler.start_process(options.path) if sample_gpus and is_first_of_host else None
-    recorder = open_rank(options)
+    recorder = open_rank(options, parts_every=parts_every)
     try:
         recorder.begin()
         yield recorder

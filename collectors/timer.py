@@ -18,7 +18,6 @@ end mark. On a host clock the same marks are read from `time.perf_counter_ns`.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -26,9 +25,11 @@ from typing import Any, Self, TypeVar
 
 from trace_analyzer.collectors.clocks import Clock, Memory, open_clock
 from trace_analyzer.collectors.lines import LineFile
+from trace_analyzer.collectors.part_sampling import PartSampling
 from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_process
 from trace_analyzer.collectors.scalars import Scalars
-from trace_analyzer.collectors.step_records import Step, process_header, release_marks, step_record
+from trace_analyzer.collectors.step_queue import StepQueue
+from trace_analyzer.collectors.step_records import Step, process_header
 
 PHASES = ("unprofiled", "warmup", "profiled")
 # Reading a step's marks takes longer than taking them, so short recordings read all of theirs
@@ -38,7 +39,6 @@ MARKS_A_STEP = 5
 # Asking the allocator takes longer than all marks of a step. It is asked again when this many
 # times as long has passed (0.05 % of the time), and whenever no step is open.
 MEMORY_REST = 2000
-KEPT_RECORDS = 10_000  # finished steps that wait for drain(); older ones are only in the file
 
 Batch = TypeVar("Batch")
 
@@ -56,9 +56,14 @@ class StepTimer:
     `tensorboard` is a log folder for scalars; without the tensorboard package it raises
     `ModuleNotFoundError`. `exclusive` refuses a file that exists (`FileExistsError`). Up to
     `unread_steps` steps wait to be read for a moment when no step is open.
+
+    Every step is timed with the one mark at its boundary; each part takes a mark more. With
+    `parts_every` n > 1, parts are marked in the first two steps of each phase, in one step of n
+    and in every step of the phase "profiled"; in the others `mark()` and `ended` do nothing, and
+    `marks_parts` is false. Raises `ValueError` for n < 1.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (one parameter an option)
         self,
         *,
         rank: int | None = None,
@@ -69,10 +74,15 @@ class StepTimer:
         tensorboard: Path | str | None = None,
         exclusive: bool = False,
         unread_steps: int = UNREAD_STEPS,
+        parts_every: int = 1,
     ) -> None:
         self.rank = rank_of_process() if rank is None else rank
         self.world_size = world_size_of_process() if world_size is None else world_size
         self.index = 0  # of the next step
+        self.marks_parts = True  # in the open step
+        self._sampling = PartSampling(parts_every)
+        self._phase = ""
+        self._without_parts = 0  # steps of this phase until the next with parts
         self._device = device
         self._clock: Clock | None = None
         self._reset_peak = reset_peak
@@ -80,10 +90,11 @@ class StepTimer:
         self._unread_steps = unread_steps
         self._open: Step | None = None
         self._ended: Step | None = None  # waits for the next begin mark, which closes it
-        self._closed: deque[Step] = deque()  # waits for the device
-        self._finished: deque[dict[str, Any]] = deque(maxlen=KEPT_RECORDS)
-        self._lines = None if path is None else LineFile(Path(path), exclusive=exclusive)
-        self._scalars = None if tensorboard is None else Scalars(Path(tensorboard), self.rank)
+        self._queue = StepQueue(
+            None if path is None else LineFile(Path(path), exclusive=exclusive),
+            None if tensorboard is None else Scalars(Path(tensorboard), self.rank),
+        )
+        self._closed = self._queue.waiting
 
     @property
     def clock(self) -> str:
@@ -105,7 +116,7 @@ class StepTimer:
         mark, now_ns = clock.mark(), time.perf_counter_ns()
         before = self._open
         if before is not None:
-            if ended is not None:
+            if ended is not None and self.marks_parts:
                 before.parts.append((ended, mark, now_ns))
             before.end, before.end_host_ns, before.end_is_next_begin = mark, now_ns, True
             if now_ns >= self._memory_due_ns:
@@ -115,8 +126,14 @@ class StepTimer:
             self._close_ended(clock, mark, now_ns, phase)
         self._open = Step(self.index, phase, time.time_ns(), mark, now_ns)
         self.index += 1
+        if self._without_parts and phase == self._phase:
+            self._without_parts -= 1
+            self.marks_parts = False
+        else:
+            self._phase, self.marks_parts = phase, True
+            self._without_parts = self._sampling.steps_to_skip(phase)
         if len(self._closed) > self._unread_steps:
-            self._read_passed(clock)
+            self._queue.read(clock)
 
     def _close_ended(self, clock: Clock, mark: object, now_ns: int, phase: str) -> None:
         step, self._ended = self._ended, None
@@ -137,11 +154,13 @@ class StepTimer:
         """End a part of the open step: it began at the mark before, or at the step's begin.
 
         Parts of the same name add up (several forward passes a step). Without `on_device` only
-        the host's clock is read, and the device's time goes to the part after it. Raises
-        `RuntimeError` outside a step.
+        the host's clock is read, and the device's time goes to the part after it. Does nothing
+        in a step whose parts are not marked (`parts_every`). Raises `RuntimeError` outside a step.
         """
         if self._open is None or self._clock is None:
             raise RuntimeError("mark() outside a step: call begin_step() first")
+        if not self.marks_parts:
+            return
         mark = self._clock.mark() if on_device else None
         self._open.parts.append((part, mark, time.perf_counter_ns()))
 
@@ -153,7 +172,7 @@ class StepTimer:
         if self._open is None or self._clock is None:
             raise RuntimeError("end_step() without begin_step()")
         mark, now_ns = self._clock.mark(), time.perf_counter_ns()
-        if ended is not None:
+        if ended is not None and self.marks_parts:
             self._open.parts.append((ended, mark, now_ns))
         step, self._open = self._open, None
         step.end, step.end_host_ns = mark, now_ns
@@ -174,7 +193,7 @@ class StepTimer:
             self._closed.append(self._ended)
             self._ended = None
         if self._clock is not None:
-            self._read_passed(self._clock)
+            self._queue.read(self._clock)
 
     def drain(self, *, final: bool = False) -> list[dict[str, Any]]:
         """Return the steps that finished since the last call, oldest first.
@@ -185,28 +204,23 @@ class StepTimer:
         if self._clock is not None:
             if final:
                 self.break_sequence()
-            self._read_passed(self._clock, wait=final)
-        records = list(self._finished)
-        self._finished.clear()
-        return records
+            self._queue.read(self._clock, wait=final)
+        return self._queue.take()
 
     def flush(self) -> None:
         """Write what is finished to the file."""
         if self._clock is not None:
-            self._read_passed(self._clock)
-        if self._lines is not None:
-            self._lines.flush()
+            self._queue.read(self._clock)
+        self._queue.flush()
 
     def note(self, message: str) -> None:
         """Add a remark to the file."""
         self.write({"kind": "note", "message": message})
-        if self._lines is not None:
-            self._lines.flush()
+        self._queue.flush()
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Add a line of the schema to the file."""
-        if self._lines is not None:
-            self._lines.write(record)
+        self._queue.write(record)
 
     def close(
         self, *, patience_s: float | None = None, end: Mapping[str, Any] | None = None
@@ -218,20 +232,10 @@ class StepTimer:
         """
         if self._clock is not None:
             self.break_sequence()
-            if patience_s is None:
-                self._read_passed(self._clock, wait=True)
-            else:
-                deadline = time.monotonic() + patience_s
-                while self._closed and time.monotonic() < deadline:
-                    self._read_passed(self._clock)
-                    time.sleep(0.001)
-        if self._lines is not None:
-            if end is not None:
-                self._lines.write({"kind": "end", **end})
-            self._lines.close()
-        if self._scalars is not None:
-            self._scalars.close()
-            self._scalars = None
+            self._queue.read_within(self._clock, patience_s)
+        if end is not None:
+            self.write({"kind": "end", **end})
+        self._queue.close()
 
     def drop_open(self) -> None:
         """Forget the open step: it failed, or training ended in it."""
@@ -278,16 +282,11 @@ class StepTimer:
         if self._clock is None:
             self._clock = open_clock(self._device)
             self.prepare(UNREAD_STEPS)
-            if self._lines is not None:
-                peak = "interval" if self._reset_peak else "process"
-                self._lines.write(
-                    {
-                        **process_header(self.rank, self.world_size),
-                        "clock": self.clock,
-                        "memory_peak": peak,
-                    }
-                )
-                self._lines.flush()
+            header = process_header(self.rank, self.world_size)
+            peak = "interval" if self._reset_peak else "process"
+            every = self._sampling.every
+            self.write({**header, "clock": self.clock, "memory_peak": peak, "parts_every": every})
+            self._queue.flush()
         return self._clock
 
     def _read_memory(self, clock: Clock) -> Memory | None:
@@ -296,25 +295,6 @@ class StepTimer:
         end_ns = time.perf_counter_ns()
         self._memory_due_ns = end_ns + MEMORY_REST * (end_ns - begin_ns)
         return memory
-
-    def _read_passed(self, clock: Clock, *, wait: bool = False) -> None:
-        while self._closed:
-            step = self._closed[0]
-            if wait:
-                clock.wait(step.end)
-            elif not clock.passed(step.end):
-                return
-            self._closed.popleft()
-            self._finish(clock, step)
-
-    def _finish(self, clock: Clock, step: Step) -> None:
-        record = step_record(clock, step)
-        release_marks(clock, step)
-        self._finished.append(record)
-        if self._lines is not None:
-            self._lines.write(record)
-        if self._scalars is not None:
-            self._scalars.write(record)
 
 
 __all__ = ["PHASES", "StepTimer"]

@@ -7,7 +7,11 @@ One process trains the fault lab's small transformer in blocks of steps, with th
 is the median of the paired differences of block medians; `noise` is the same for neighbouring
 blocks without hooks, which ought to be 0. Where steps vary by more than the hooks cost, `added`
 cannot resolve them, so a third kind of block adds up the host time spent inside the hooks:
-`inside`. All intervals are 95 %, by bootstrap over the pairs.
+`inside`, the mean of a block's steps. All intervals are 95 %, by bootstrap over the pairs.
+
+Parts are marked in some steps only (`part_sampling`), so the median step of `added` is one
+without them. The median time inside the hooks is given for both kinds of steps, without the time
+of the switches between them, which is given by itself.
 
 The cost a step does not depend on how long the step is, so the shortest launch-bound size
 resolves it best. Needs torch and numpy.
@@ -53,12 +57,12 @@ GPU_SIZES = {
     "launch-bound": Size(
         shape=GptShape(layers=8, width=256, heads=4, sequence=128, vocabulary=32000),
         batch=2,
-        block_steps=20,
+        block_steps=30,
     ),
     "gpu-bound": Size(
         shape=GptShape(layers=8, width=1024, heads=16, sequence=1024, vocabulary=32000),
         batch=8,
-        block_steps=20,
+        block_steps=30,
     ),
 }
 CPU_SIZES = {
@@ -97,14 +101,26 @@ def _watched(
     watch = Watch()
     with hooks.installed(watch):
         train_block(training, size, device, watch)
-    steps = size.block_steps
-    own_us = cost_of_watching_us()
-    result = {f"{label}_us": spent / 1e3 / steps for label, spent in watch.spent_ns.items()}
-    result["inside_us"] -= own_us * sum(watch.calls.values()) / steps
-    for label in ("marks", "memory"):
-        result[f"{label}_us"] -= own_us / 2 * watch.calls[label] / steps
-    result["marks_a_step"] = watch.calls["marks"] / steps
-    result["memory_reads_a_step"] = watch.calls["memory"] / steps
+    own_us, steps = cost_of_watching_us(), watch.steps
+    result = {
+        f"{label}_us": statistics.fmean(step.spent_us(label, own_us) for step in steps)
+        for label in ("inside", "marks", "memory")
+    }
+    result["marks_a_step"] = statistics.fmean(step.calls["marks"] for step in steps)
+    result["memory_reads_a_step"] = statistics.fmean(step.calls["memory"] for step in steps)
+    result["with_parts_share"] = statistics.fmean(step.has_parts for step in steps)
+    for kind, has_parts in (("with_parts", True), ("without_parts", False)):
+        of_kind = [step for step in steps if step.has_parts is has_parts]
+        switches = [step.spent_us("switches", own_us) for step in of_kind]
+        insides = [step.spent_us("inside", own_us) for step in of_kind]
+        marks = [step.spent_us("marks", own_us) for step in of_kind]
+        result[f"{kind}_inside_us"] = statistics.median(
+            inside - switch for inside, switch in zip(insides, switches, strict=True)
+        )
+        result[f"{kind}_marks_us"] = statistics.median(marks)
+    result["switch_us"] = statistics.median(
+        step.spent_us("switches", own_us) for step in steps if step.calls["switches"]
+    )
     return result
 
 
@@ -118,7 +134,7 @@ def _summary(
     noise = median(neighbours[:, 1] - neighbours[:, 0])
     inside_us = median(np.array([item["inside_us"] for item in inside]))
     parts = {
-        name: round(statistics.fmean(item[name] for item in inside), 3)
+        name: round(statistics.median(item[name] for item in inside), 3)
         for name in sorted(inside[0])
         if name != "inside_us"
     }

@@ -6,7 +6,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from trace_analyzer.collectors.faultlab.gpt import Gpt
 from trace_analyzer.collectors.faultlab.workload import GptShape
 from trace_analyzer.collectors.hook import Observer
 from trace_analyzer.collectors.options import Mode, Options, Schedule
+from trace_analyzer.collectors.part_sampling import HOOKED_PARTS_EVERY
 from trace_analyzer.collectors.recorder import Recorder
 
 SKIP_STEPS, SETTLE_STEPS = 2, 3
@@ -64,10 +65,31 @@ class Training:
         self.optimizer.step()
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedStep:
+    """Time spent in watched calls of one step, by label, and their number."""
+
+    has_parts: bool  # whether parts were marked in it
+    spent_ns: dict[str, int]
+    calls: dict[str, int]
+
+    def spent_us(self, label: str, own_us: float) -> float:
+        """Return the time of a label in microseconds, less what watching takes (a call each).
+
+        Everything watched lies inside the calls named "inside"; of a call by itself, half of what
+        watching takes lies within its time.
+        """
+        if label == "inside":
+            return self.spent_ns[label] / 1e3 - own_us * sum(self.calls.values())
+        return self.spent_ns[label] / 1e3 - own_us / 2 * self.calls[label]
+
+
 @dataclass(slots=True)
 class Watch:
-    """Adds up the time spent in calls, by name; calls inside watched calls are counted in both."""
+    """Adds up the time spent in calls, by label; calls inside watched calls are counted in both."""
 
+    steps: list[WatchedStep] = field(default_factory=list)
+    marks_parts: Callable[[], bool] = lambda: False  # whether the open step's parts are marked
     spent_ns: dict[str, int] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     counting: bool = False
@@ -89,8 +111,16 @@ class Watch:
 
         setattr(owner, name, watched)
 
-
-_HOOKS = ("_before_optimizer", "_after_optimizer", "_enter", "_leave")
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Count what is called inside the block as a step of its own."""
+        has_parts = self.marks_parts()
+        self.spent_ns = dict.fromkeys(self.spent_ns, 0)
+        self.calls = dict.fromkeys(self.calls, 0)
+        self.counting = True
+        yield
+        self.counting = False
+        self.steps.append(WatchedStep(has_parts, self.spent_ns, self.calls))
 
 
 class Hooks:
@@ -117,8 +147,12 @@ class Hooks:
         )
         observer = Observer(options, lambda given: _opened(given, watch))
         if watch is not None:
-            for name in _HOOKS:
-                watch.wrap(observer, name, "inside")
+            parts = observer._parts  # noqa: SLF001  # what is measured here is how it works inside
+            watch.wrap(observer, "_after_optimizer", "inside")
+            for name in ("before_optimizer", "_enter", "_leave"):
+                watch.wrap(parts, name, "inside")
+            for name in ("put_in", "take_out"):
+                watch.wrap(parts, name, "switches")
         observer.install()
         try:
             yield
@@ -127,9 +161,10 @@ class Hooks:
 
 
 def _opened(options: Options, watch: Watch | None) -> Recorder:
-    recorder = Recorder(options)
+    recorder = Recorder(options, parts_every=HOOKED_PARTS_EVERY)
     if watch is not None:
-        timer = recorder._timer  # noqa: SLF001  # what is measured here is how it works inside
+        watch.marks_parts = lambda: recorder.marks_parts
+        timer = recorder._timer  # noqa: SLF001
         timer._clock = clock = open_clock("auto")  # noqa: SLF001
         watch.wrap(clock, "mark", "marks")
         watch.wrap(clock, "memory", "memory")
@@ -139,22 +174,23 @@ def _opened(options: Options, watch: Watch | None) -> Recorder:
 def train_block(
     training: Training, size: Size, device: torch.device, watch: Watch | None = None
 ) -> float:
-    """Train one block; return the median step in milliseconds. `watch` counts in measured steps."""
+    """Train one block; return the median step in milliseconds. `watch` gets the measured steps."""
     clock = open_clock(device.type)
     first, last = LEARNT_STEPS + SETTLE_STEPS, LEARNT_STEPS + SETTLE_STEPS + size.block_steps
     marks = []
     for number, step in enumerate(training.block()):
-        if watch is not None:
-            watch.counting = first <= number < last
         if first <= number <= last:
             marks.append(clock.mark())
-        step()
+        with watch.step() if watch is not None and first <= number < last else nullcontext():
+            step()
     if device.type == "cuda":
         torch.cuda.synchronize()
     return statistics.median(clock.elapsed_ms(a, b) for a, b in itertools.pairwise(marks))
 
 
 def cost_of_watching_us(calls: int = 2000) -> float:
+    """Return what watching adds to a call, in microseconds."""
+
     class Idle:
         def idle(self) -> None:
             """Do nothing."""

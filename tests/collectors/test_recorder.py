@@ -15,7 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import distributed, nn  # noqa: E402
+from torch import autograd, distributed, nn  # noqa: E402
+from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from torch.utils.data.dataloader import _BaseDataLoaderIter  # noqa: E402
 
@@ -24,6 +25,8 @@ from trace_analyzer.collectors import (  # noqa: E402
     calibration,
     captures,
     hook,
+    part_hooks,
+    part_sampling,
     probes,
     ranges,
     record,
@@ -170,8 +173,15 @@ def test_the_hook_finds_steps_and_parts_of_an_unmodified_loop(
     assert observer._recorder.complete
     # skip=2: two rounds are watched, the third ends where the recording begins.
     assert phases(tmp_path) == {"warmup": 3, "unprofiled": 8, "profiled": 3}
-    records = [item for item in lines(tmp_path / "steps_rank0.jsonl") if item["kind"] == "step"]
-    for item in records:
+    header, *others = lines(tmp_path / "steps_rank0.jsonl")
+    jsonschema.validate(header, schema("steps"))
+    assert header["parts_every"] == part_sampling.HOOKED_PARTS_EVERY
+    records = [item for item in others if item["kind"] == "step"]
+    with_parts = [item for item in records if any(key.endswith("_host_ms") for key in item)]
+    found = Counter(item["phase"] for item in with_parts)
+    # Of each four unprofiled steps the first two; warm-up steps come alone, as first of a phase.
+    assert found == {"warmup": 3, "unprofiled": 4, "profiled": 3}
+    for item in with_parts:
         assert {"data_ms", "forward_ms", "backward_ms", "optimizer_ms"} <= set(item)
         parts = sum(item[f"{part}_host_ms"] for part in recorder_parts())
         assert parts == pytest.approx(item["host_ms"], abs=1.0)
@@ -180,6 +190,92 @@ def test_the_hook_finds_steps_and_parts_of_an_unmodified_loop(
     assert names["Optimizer.step#SGD.step"] == 3
     assert torch.autograd.backward is backward
     assert _BaseDataLoaderIter.__next__ is next_batch
+
+
+def test_steps_without_parts_run_torch_as_it_is(
+    tmp_path: Path, observed: Callable[..., hook.Observer]
+) -> None:
+    backward, next_batch = torch.autograd.backward, _BaseDataLoaderIter.__next__
+    schedule = Schedule(skip=2, settle=0, unprofiled=12, after=0)
+    observer = observed(mode=Mode.TIMER, schedule=schedule)
+    calls = Counter[str]()
+    loop = Loop()
+    loop.model.register_forward_hook(lambda *_: calls.update(forward=1))
+    own = register_optimizer_step_post_hook(lambda *_: calls.update(own=1))
+    wrapped = []
+    try:
+        for _ in range(18):
+            replaced = torch.autograd.backward is not backward
+            assert (_BaseDataLoaderIter.__next__ is not next_batch) is replaced
+            wrapped.append(replaced)
+            loop.step()
+            assert not nn.modules.module._has_any_global_hook()
+    finally:
+        own.remove()
+    assert calls == {"forward": 18, "own": 18}
+    # Three steps are watched; of the twelve after them the first, second and tenth have parts.
+    assert [number - 3 for number, replaced in enumerate(wrapped) if replaced] == [0, 1, 9]
+    records = [item for item in lines(tmp_path / "steps_rank0.jsonl") if item["kind"] == "step"]
+    assert [item["index"] for item in records if "backward_ms" in item] == [0, 1, 9]
+    assert len(records) == 12
+    # The script's own hook follows: ours is still in torch's list, and says nothing.
+    assert observer._passive
+
+
+def test_a_wrapper_that_somebody_wrapped_stays_and_is_not_doubled() -> None:
+    class Owner:
+        @staticmethod
+        def call() -> list[str]:
+            return ["call"]
+
+    def around(original: Callable[[], list[str]]) -> Callable[[], list[str]]:
+        return lambda: ["ours", *original()]
+
+    plain = Owner.call
+    swap = part_hooks.Swap(Owner, "call", around)
+    swap.put_in()
+    swap.put_in()
+    assert Owner.call() == ["ours", "call"]
+    ours = Owner.call
+    theirs = lambda: ["theirs", *ours()]  # noqa: E731
+    Owner.call = theirs  # type: ignore[method-assign]
+    swap.take_out()
+    assert Owner.call is theirs
+    Owner.call = ours  # type: ignore[method-assign]
+    swap.take_out()
+    assert Owner.call is plain
+
+
+def test_backward_inside_backward_is_one_part() -> None:
+    class Parts:
+        ranges = ranges.NoRanges()
+
+        def __init__(self) -> None:
+            self.marked: list[str] = []
+
+        def mark(self, part: str, *, on_device: bool = True) -> None:
+            self.marked.append(part)
+
+    class Nested(autograd.Function):
+        @staticmethod
+        def forward(context: Any, value: Any) -> Any:
+            return value.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            with torch.enable_grad():
+                torch.zeros(1, requires_grad=True).sum().backward()
+            return gradient
+
+    recorder = Parts()
+    hooks = part_hooks.PartHooks(lambda: recorder)  # type: ignore[arg-type,return-value]
+    hooks.put_in()
+    try:
+        nested = Nested.apply(torch.ones(1, requires_grad=True))  # type: ignore[no-untyped-call]
+        nested.sum().backward()
+    finally:
+        hooks.take_out()
+    assert recorder.marked == ["forward", "backward"]
 
 
 def recorder_parts() -> tuple[str, ...]:

@@ -166,6 +166,26 @@ def test_a_part_that_ends_with_its_step_shares_the_mark(clock: ScriptedClock) ->
     assert len(clock.released) == clock.taken
 
 
+def test_parts_of_some_steps_are_marked_and_all_steps_are_timed(clock: ScriptedClock) -> None:
+    steps = timer.StepTimer(rank=0, parts_every=4)
+    for phase in ["unprofiled"] * 22 + ["profiled"] * 3 + ["unprofiled"] * 4:
+        steps.begin_step(phase, ended="optimizer")
+        clock.now_ms += 2.0
+        steps.mark("forward")
+        assert steps.marks_parts is (steps._open is not None and bool(steps._open.parts))
+        clock.now_ms += 3.0
+    steps.end_step(ended="optimizer")
+    records = steps.drain(final=True)
+    with_parts = [record["index"] for record in records if "forward_ms" in record]
+    # The first two of a phase, then one of each four, a place further each time; all profiled ones.
+    assert with_parts == [0, 1, 5, 10, 15, 16, 21, 22, 23, 24, 25, 26]
+    assert all("optimizer_ms" in records[index] for index in with_parts)
+    assert sum("optimizer_ms" in record for record in records) == len(with_parts)
+    assert {record["step_ms"] for record in records} == {5.0}
+    assert clock.taken == len(records) + 1 + len(with_parts)
+    assert len(clock.released) == clock.taken
+
+
 def test_misuse_is_refused(clock: ScriptedClock) -> None:
     steps = timer.StepTimer(rank=0)
     with pytest.raises(RuntimeError, match="outside a step"):
@@ -174,6 +194,8 @@ def test_misuse_is_refused(clock: ScriptedClock) -> None:
         steps.end_step()
     with pytest.raises(ValueError, match="phase must be one of"):
         steps.begin_step("measured")
+    with pytest.raises(ValueError, match="parts_every is 0"):
+        timer.StepTimer(rank=0, parts_every=0)
 
 
 def test_host_clock_file(tmp_path: Path) -> None:
@@ -187,6 +209,7 @@ def test_host_clock_file(tmp_path: Path) -> None:
     assert header["schema_version"] == 1
     assert (header["rank"], header["world_size"], header["pid"]) == (3, 4, os.getpid())
     assert header["clock"] == "host"
+    assert header["parts_every"] == 1
     assert header["torch"] == str(torch.__version__)
     assert [record["index"] for record in records] == [0, 1, 2]
     assert all(record["forward_ms"] >= 10.0 for record in records)
@@ -307,8 +330,8 @@ def test_long_runs_are_read_a_few_steps_behind(clock: ScriptedClock) -> None:
     for _ in range(timer.UNREAD_STEPS + 10):
         clock.device_ms = clock.now_ms
         run_step(steps, clock)
-    assert len(steps._finished) >= 8
-    assert len(steps._closed) <= timer.UNREAD_STEPS
+    assert len(steps._queue.waiting) <= timer.UNREAD_STEPS
+    assert len(steps._queue.take()) >= 8
     assert clock.waited == 0
 
 

@@ -24,7 +24,10 @@ def test_the_cost_is_measured_against_steps_without_hooks(
     assert (document["kind"], document["device"]) == ("timer-cost", "cpu")
     found = document["sizes"]["cpu"]
     assert found["pairs"] == timer_cost.LEAST_PAIRS
-    assert found["marks_a_step"] == 4.0
+    # Of 30 steps 0, 1, 9, 18 and 27 have parts, and three marks more than the others.
+    assert found["with_parts_share"] == pytest.approx(5 / 30, abs=1e-3)
+    assert found["marks_a_step"] == pytest.approx(1 + 3 * 5 / 30, abs=1e-3)
+    assert found["without_parts_inside_us"] < found["with_parts_inside_us"]
     assert 0 < found["inside_us"] < 1e3 * found["without_ms"]
     assert found["inside_interval_us"][0] <= found["inside_us"] <= found["inside_interval_us"][1]
     assert found["added_interval_us"][0] <= found["added_us"] <= found["added_interval_us"][1]
@@ -34,7 +37,7 @@ def test_the_cost_is_measured_against_steps_without_hooks(
     assert capfd.readouterr() == ("", "")
 
 
-def test_only_measured_steps_are_counted() -> None:
+def test_calls_are_counted_by_step() -> None:
     class Hook:
         def call(self) -> None:
             """Do nothing."""
@@ -42,9 +45,14 @@ def test_only_measured_steps_are_counted() -> None:
     watch, hook = timer_cost_blocks.Watch(), Hook()
     watch.wrap(hook, "call", "inside")
     hook.call()
-    assert watch.calls == {"inside": 0}
-    watch.counting = True
+    with watch.step():
+        hook.call()
+        hook.call()
     hook.call()
-    hook.call()
-    assert watch.calls == {"inside": 2}
-    assert watch.spent_ns["inside"] > 0
+    watch.marks_parts = lambda: True
+    with watch.step():
+        hook.call()
+    assert [step.calls for step in watch.steps] == [{"inside": 2}, {"inside": 1}]
+    assert [step.has_parts for step in watch.steps] == [False, True]
+    step = watch.steps[0]
+    assert step.spent_us("inside", 1.0) == pytest.approx(step.spent_ns["inside"] / 1e3 - 2.0)
