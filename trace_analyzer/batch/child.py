@@ -21,6 +21,7 @@ from trace_analyzer.batch.report_rows import rows_of
 from trace_analyzer.batch.rows import RunRow, RunRows
 from trace_analyzer.batch.storage import Place, StorageError, place
 from trace_analyzer.batch.tasks import (
+    PASSING,
     Failure,
     Limits,
     RunFound,
@@ -101,7 +102,8 @@ def _result(task: Task, item: Contents, workspace: Workspace) -> RunResult:
         failure, reason, detail = explain(error, task.limits)
         was_kept = False
         rows = failed_rows(run, failure, reason, item.rows)
-        _keep_failure(out, item.found, rows)
+        if failure not in PASSING:
+            _keep_failure(out, item.found, rows)
     return RunResult(
         found=item.found,
         rows=rows,
@@ -175,8 +177,8 @@ def explain(error: BaseException, limits: Limits) -> tuple[Failure, str, str]:
     detail = "".join(traceback.format_exception(error))
     if isinstance(error, ImportError) and lacks_memory(line):
         return Failure.MEMORY, no_memory(limits), detail
-    if isinstance(error, OSError):
-        return Failure.UNREADABLE, line, detail
+    if isinstance(error, OSError):  # readers say in words of their own what is wrong with a file
+        return Failure.UNREACHABLE, line, detail
     return Failure.DEFECT, f"defect in trace-analyzer: {type(error).__name__}: {line}", detail
 
 

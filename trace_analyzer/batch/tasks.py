@@ -27,7 +27,7 @@ class Failure(StrEnum):
     """Why a run failed."""
 
     UNREADABLE = "unreadable"  # nothing in it can be analysed
-    UNREACHABLE = "unreachable"  # a store did not answer: says nothing of the run
+    UNREACHABLE = "unreachable"  # a store or disk did not do its work: says nothing of the run
     MEMORY = "memory"  # it needs more than the limit
     TIME = "time"  # it takes longer than the limit
     CRASHED = "crashed"  # its process died by itself
