@@ -75,11 +75,24 @@ def step_record(clock: Clock, step: Step) -> dict[str, Any]:
     return record
 
 
-def release_marks(clock: Clock, step: Step) -> None:
-    """Give back the marks that belong to this step alone."""
-    clock.release(step.begin)
+def close_by_next(clock: Clock, step: Step, mark: object, now_ns: int) -> None:
+    """Let a step that has an end mark last until the next one's begin mark instead."""
+    step.end_is_next_begin = True
+    if all(part[1] is not step.end for part in step.parts):
+        clock.release(step.end)
+    step.end, step.end_host_ns = mark, now_ns
+
+
+def release_part_marks(clock: Clock, step: Step) -> None:
+    """Give back the marks of the parts, but not the step's own."""
     for _, mark, _ in step.parts:
         if mark is not None and mark is not step.end:
             clock.release(mark)
+
+
+def release_marks(clock: Clock, step: Step) -> None:
+    """Give back the marks that belong to this step alone."""
+    clock.release(step.begin)
+    release_part_marks(clock, step)
     if not step.end_is_next_begin:
         clock.release(step.end)

@@ -23,13 +23,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from trace_analyzer.collectors import step_records
 from trace_analyzer.collectors.clocks import Clock, Memory, open_clock
 from trace_analyzer.collectors.lines import LineFile
 from trace_analyzer.collectors.part_sampling import PartSampling
 from trace_analyzer.collectors.ranks import rank_of_process, world_size_of_process
 from trace_analyzer.collectors.scalars import Scalars
 from trace_analyzer.collectors.step_queue import StepQueue
-from trace_analyzer.collectors.step_records import Step, process_header
+from trace_analyzer.collectors.step_records import Step
 
 PHASES = ("unprofiled", "warmup", "profiled")
 # Reading a step's marks takes longer than taking them, so short recordings read all of theirs
@@ -37,10 +38,11 @@ PHASES = ("unprofiled", "warmup", "profiled")
 UNREAD_STEPS = 64
 MARKS_A_STEP = 5
 # Asking the allocator takes longer than all marks of a step. It is asked again when this many
-# times as long has passed (0.05 % of the time), and whenever no step is open.
-MEMORY_REST = 2000
+# times as long has passed (0.025 % of the time), and whenever no step is open.
+MEMORY_REST = 4000
 
 Batch = TypeVar("Batch")
+_new_step = Step.__new__
 
 
 class StepTimer:
@@ -49,18 +51,17 @@ class StepTimer:
     `path` receives JSON lines (schema `steps.schema.json`): a header, then one line a step.
     `rank` and `world_size` come from torch.distributed or the launcher's variables when not
     given. `device` is "auto" (CUDA events where this process uses CUDA when its first step
-    begins), "cuda" or "cpu". With `reset_peak` the allocator's peak is reset whenever it is read,
-    so that `memory_peak_bytes` is the peak since the step before that has one; without it the peak
-    is the process's own, and the training script's view of it stays as it was. Memory is read as
-    often as `MEMORY_REST` allows: in every step of long ones, in some of short ones.
+    begins), "cuda" or "cpu". With `reset_peak` the allocator's peak is reset whenever it is read:
+    `memory_peak_bytes` is the peak since the step before that has one; without it the peak is the
+    process's own. Memory is read as often as `MEMORY_REST` allows.
     `tensorboard` is a log folder for scalars; without the tensorboard package it raises
     `ModuleNotFoundError`. `exclusive` refuses a file that exists (`FileExistsError`). Up to
     `unread_steps` steps wait to be read for a moment when no step is open.
 
-    Every step is timed with the one mark at its boundary; each part takes a mark more. With
-    `parts_every` n > 1, parts are marked in the first two steps of each phase, in one step of n
-    and in every step of the phase "profiled"; in the others `mark()` and `ended` do nothing, and
-    `marks_parts` is false. Raises `ValueError` for n < 1.
+    Every step is timed with the one mark at its boundary; parts take more. With `parts_every`
+    n > 1 they are marked in the first two steps of each phase, in one step of n and in every step
+    of the phase "profiled"; in the others `mark()` does nothing, and `marks_parts` is false. Raises
+    `ValueError` for n < 1.
     """
 
     def __init__(  # noqa: PLR0913 (one parameter an option)
@@ -124,7 +125,11 @@ class StepTimer:
             self._closed.append(before)
         elif self._ended is not None:
             self._close_ended(clock, mark, now_ns, phase)
-        self._open = Step(self.index, phase, time.time_ns(), mark, now_ns)
+        step = _new_step(Step)  # a call of Step() would go through its __init__: 4 us from cold
+        step.index, step.phase, step.start_unix_ns = self.index, phase, time.time_ns()
+        step.begin, step.begin_host_ns, step.parts = mark, now_ns, []
+        step.end, step.end_host_ns, step.end_is_next_begin, step.memory = None, 0, False, None
+        self._open = step
         self.index += 1
         if self._without_parts and phase == self._phase:
             self._without_parts -= 1
@@ -139,10 +144,7 @@ class StepTimer:
         step, self._ended = self._ended, None
         assert step is not None
         if step.phase == phase:
-            step.end_is_next_begin = True
-            if all(part[1] is not step.end for part in step.parts):
-                clock.release(step.end)
-            step.end, step.end_host_ns = mark, now_ns
+            step_records.close_by_next(clock, step, mark, now_ns)
         self._closed.append(step)
 
     def prepare(self, steps: int) -> None:
@@ -242,9 +244,8 @@ class StepTimer:
         if self._open is None:
             return
         if self._clock is not None:
-            for _, mark, _ in self._open.parts:
-                if mark is not None:  # the begin mark may close the step before
-                    self._clock.release(mark)
+            # Not the begin mark: it may close the step before.
+            step_records.release_part_marks(self._clock, self._open)
         self._open = None
 
     def steps(self, batches: Iterable[Batch], phase: str = "unprofiled") -> Iterator[Batch]:
@@ -277,15 +278,14 @@ class StepTimer:
 
     def _started_clock(self, phase: str) -> Clock:
         if phase not in PHASES:
-            msg = f"phase must be one of {', '.join(PHASES)}, not {phase!r}"
-            raise ValueError(msg)
+            raise ValueError(f"phase must be one of {', '.join(PHASES)}, not {phase!r}")
         if self._clock is None:
             self._clock = open_clock(self._device)
             self.prepare(UNREAD_STEPS)
-            header = process_header(self.rank, self.world_size)
-            peak = "interval" if self._reset_peak else "process"
-            every = self._sampling.every
-            self.write({**header, "clock": self.clock, "memory_peak": peak, "parts_every": every})
+            header = step_records.process_header(self.rank, self.world_size)
+            header |= {"clock": self.clock, "parts_every": self._sampling.every}
+            header["memory_peak"] = "interval" if self._reset_peak else "process"
+            self.write(header)
             self._queue.flush()
         return self._clock
 

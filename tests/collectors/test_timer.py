@@ -336,7 +336,7 @@ def test_long_runs_are_read_a_few_steps_behind(clock: ScriptedClock) -> None:
 
 
 def test_the_allocator_is_asked_seldom_but_at_every_break(clock: ScriptedClock) -> None:
-    clock.memory_s = 0.01  # so that it may be asked again after twenty seconds
+    clock.memory_s = 0.01  # so that it may be asked again after forty seconds
     steps = timer.StepTimer(rank=0)
     for _ in range(5):
         run_step(steps, clock)
