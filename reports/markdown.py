@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trace_analyzer.findings import Evidence, Finding, Report
-from trace_analyzer.reports import parts, short_tables, summary, units
+from trace_analyzer.reports import parts, short_tables, summary, units, what_if
 from trace_analyzer.reports.markdown_text import (
     MOST_CHARACTERS,
     cell,
@@ -42,6 +42,7 @@ def render(report: Report, most: int = MOST_CHARACTERS) -> str:
                 (f"evidence of {_safe(item.code)}", _evidence(item))
                 for item in report.findings[:FINDINGS]
             ),
+            (what_if.heading(report).lower(), _what_if(report)),
             ("NCCL", _nccl(report)),
             ("kernels", _kernels(report)),
             ("checks", _checks(report)),
@@ -93,6 +94,15 @@ def _findings(report: Report) -> list[str]:
             f"{units.plural(rest, 'more finding')} in the report.".replace(units.NBSP, " "),
         ]
     return lines
+
+
+def _what_if(report: Report) -> list[str]:
+    rows = [
+        [code(row.name), cell(row.meaning), row.step, row.back]
+        for row in what_if.rows(report, asked_only=False)
+    ]
+    heads = ["what if", "it means", "step, ms", "gives back, ms [95 %]"]
+    return table(heads, rows, text=(0, 1)) if rows else []
 
 
 def gain(finding: Finding) -> str:

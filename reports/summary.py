@@ -116,8 +116,14 @@ def trust(report: Report) -> Trust:
         return Trust("Data not trustworthy", "", "warn", tuple(rows))
     if serious:
         heading = f"Data usable, with {units.plural(serious, 'warning')}"
-        these = "It is" if serious == 1 else "They are"
-        note = f"{these} corrected for in every “recoverable” below." if corrected else ""
+        if notes:
+            heading += f" and {units.plural(notes, 'note')}"
+        slowed = any(item.code == "TRC003" for item in ordered)
+        note = (
+            "The profiler is taken out of every “recoverable” below."
+            if corrected and slowed
+            else ""
+        )
         return Trust(heading, note, "warn", tuple(rows))
     note = units.plural(notes, "note") if notes else "no warning"
     return Trust("Data good", note, "good", tuple(rows))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trace_analyzer.findings import ReplayDoc, Report
-from trace_analyzer.reports import markdown, parts, short_tables, summary, units
+from trace_analyzer.findings import Report
+from trace_analyzer.reports import markdown, parts, short_tables, summary, units, what_if
 from trace_analyzer.reports.parts import PartitionRow
 from trace_analyzer.reports.svg_bars import Part
 from trace_analyzer.reports.terminal_page import Page, aligned
@@ -72,7 +72,7 @@ def _times(report: Report) -> list[str]:
     traced = report.steps.profiled_ms
     pieces = []
     if traced is not None:
-        pieces.append(f"{units.ms(traced)} ms in this trace")
+        pieces.append(f"{units.ms(traced)} ms in this trace (median)")
     if base is not None:
         change = f" (profiler {units.signed_percent(traced / base - 1)})" if traced and base else ""
         pieces.append(f"{units.ms(base)} ms unprofiled, {basis}{change}")
@@ -92,9 +92,8 @@ def _warnings(page: Page, report: Report) -> None:
 
 
 def _findings(page: Page, report: Report) -> None:
-    if report.replay is not None and not report.findings:
-        _what_if(page, report, report.replay)
     if not report.findings:
+        _what_if(page, report)
         return
     shown = report.findings[:_FINDINGS]
     rows = [["#", "Cause", "ms/step [95 %]", "Ranks", "Sure"]]
@@ -106,7 +105,7 @@ def _findings(page: Page, report: Report) -> None:
         elif finding.kind == "opportunity":
             name += ", opportunity"
         rows.append([str(number), name, markdown.gain(finding), ranks, finding.confidence])
-    page.heading("Findings, by what fixing each gives back")
+    page.heading("Findings: faults, then opportunities, each by what fixing it gives back")
     lines = aligned(page, rows, left=(1, 3, 4), shrink=1)
     page.lines.append(page.paint(lines[0], "quiet"))
     for line, finding in zip(lines[1:], shown, strict=True):
@@ -118,27 +117,24 @@ def _findings(page: Page, report: Report) -> None:
     rest = len(report.findings) - _FINDINGS
     if rest > 0:
         page.add(f"{units.plural(rest, 'more finding')} in the HTML and JSON report.", "quiet")
-    if report.replay is not None and report.replay.what_if:
-        _what_if(page, report, report.replay)
+    _what_if(page, report)
 
 
-def _what_if(page: Page, report: Report, replay: ReplayDoc) -> None:
+def _what_if(page: Page, report: Report) -> None:
     """Add the step with named changes, where the user asked for some."""
-    asked = report.tool.options.get("what_if") or []
-    chosen = [item for item in replay.what_if if item.name in asked]
-    if not chosen or replay.base_ms is None:
+    found = what_if.rows(report, asked_only=True)
+    if not found:
         return
-    rows = [["What if", "step ms", "gives back [95 %]", "meaning"]]
-    for item in chosen:
-        back = replay.base_ms - item.ms
-        bounds = ""
-        if item.interval_ms is not None:
-            low, high = item.interval_ms
-            bounds = units.interval([replay.base_ms - high, replay.base_ms - low])
-        rows.append([item.name, units.ms(item.ms), f"{units.ms(back)} {bounds}", item.meaning])
-    page.heading(f"The step of {units.ms(replay.base_ms)} ms, replayed with a change")
-    lines = aligned(page, rows, left=(0, 3), shrink=3)
-    page.lines += [page.paint(lines[0], "quiet"), *lines[1:]]
+    page.heading(what_if.heading(report))
+    cells = [["What if", "step ms", "gives back [95 %]"]]
+    cells += [[row.name, row.step, row.back] for row in found]
+    lines = aligned(page, cells, left=(0,), shrink=0)
+    page.lines.append(page.paint(lines[0], "quiet"))
+    for line, row in zip(lines[1:], found, strict=True):
+        page.lines.append(line)
+        page.lines += [
+            page.paint("   " + part, "quiet") for part in page.wrapped(row.meaning, page.width - 3)
+        ]
 
 
 def _bar(page: Page, row: PartitionRow, cells: int, scale_ms: float) -> str:
@@ -161,7 +157,9 @@ def _partition(page: Page, report: Report) -> None:
         page.add("No GPU work was recorded.")
         return
     used = len(report.steps.used)
-    what = f"mean of {units.plural(used, 'steady step')}" if steps else "whole recorded window"
+    what = "whole recorded window"
+    if steps:
+        what = f"mean of {units.plural(used, 'steady step')}, cut at {report.steps.boundary}"
     page.heading(f"Where {'a step' if steps else 'the time'} goes, ms ({what})")
     shown = rows
     if len(rows) > summary.BARS_UP_TO:

@@ -153,6 +153,9 @@ def digits(sha256: str) -> str:
     return f"{sha256[:_HASH_DIGITS]}…" if len(sha256) > _HASH_DIGITS else sha256
 
 
+REPEATED = ("ignore", "select", "what_if")  # options that take one value each time
+
+
 def command(report: Report) -> str:
     """Return the command that makes this report, from the options that the report carries.
 
@@ -167,6 +170,8 @@ def command(report: Report) -> str:
             continue
         if value is True:
             words.append(flag)
+        elif key in REPEATED:
+            words += [word for item in value for word in (flag, str(item))]
         elif isinstance(value, list | tuple):
             between = ":" if key == "steps" else ","  # a range A:B, or a list
             words += [flag, between.join(str(item) for item in value)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from trace_analyzer.findings import Report
-from trace_analyzer.reports import parts, summary, svg_bars, units
+from trace_analyzer.reports import parts, summary, svg_bars, units, what_if
 from trace_analyzer.reports.parts import PartitionRow
 from trace_analyzer.reports.svg import Scale
 from trace_analyzer.reports.tables import Cell, Column, HeatCell, HeatRow, HeatTable, Table, level
@@ -53,6 +53,7 @@ class StepView:
     table: Table | None
     rest: Table | None
     launch: Table | None
+    what_if: Table | None
     window: Table | None
     steps: HeatTable | None
     steps_note: str
@@ -91,6 +92,7 @@ def step_view(report: Report) -> StepView:
         table=_table(table_rows, present, blamed, of_steps=bool(of_steps)) if rows else None,
         rest=_table(left_out, present, blamed, of_steps=bool(of_steps)) if left_out else None,
         launch=_launch(table_rows),
+        what_if=what_if.table(report),
         window=_window(of_window, blamed) if of_steps and of_window else None,
         steps=_every_step(report, blamed),
         steps_note=_steps_note(report),

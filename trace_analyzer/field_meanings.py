@@ -115,7 +115,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "that come and go",
         "alone_ms": "what it would still cost if every other fault were fixed: the other side of the "
         "gain; null for opportunities and without a replay",
-        "ceiling_ms": "time of the step that the cause covers: the most that fixing it could give",
+        "ceiling_ms": "time of the traced step that intervals attribute to the cause; a gain can exceed it where the "
+        "profiler hides what the cause costs",
         "basis": "what ranks the finding",
         "confidence": "how sure it is",
         "confidence_reason": "why it is not surer",

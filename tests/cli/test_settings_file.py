@@ -140,11 +140,13 @@ def test_findings_from_a_severity_on_fail_by_file(
 
     asked: list[str] = []
 
-    def fails(_: object, fail_on: str) -> bool:
+    def failing(_: object, fail_on: str) -> list[str]:
         asked.append(fail_on)
-        return True
+        return ["HOST002 (high)"]
 
-    monkeypatch.setattr(module, "_fails", fails)
+    monkeypatch.setattr(module, "_failing", failing)
     (below / "trace-analyzer.toml").write_text('fail-on = "medium"\n')
-    assert analyze(gpt).exit_code == 1
+    done = analyze(gpt)
+    assert done.exit_code == 1
+    assert "--fail-on medium: HOST002 (high)" in done.stderr
     assert asked == ["medium"]

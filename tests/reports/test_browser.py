@@ -36,7 +36,7 @@ pytestmark = [
 SEEN = ("slow_cpu_rank", "healthy", "likely", "truncated", "cpu_only", "hostile", "world64")
 USED = ("slow_cpu_rank", "hostile", "world8")
 WHITE, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 26)"
-MOST_PAGES = {"slow_cpu_rank": 6, "world8": 12, "hostile": 16}
+MOST_PAGES = {"slow_cpu_rank": 7, "world8": 12, "hostile": 16}
 
 
 def run_script(script: str, page: Path) -> dict[str, Any]:

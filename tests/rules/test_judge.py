@@ -86,7 +86,9 @@ def test_the_largest_gain_comes_first_and_faults_before_opportunities(context: C
     alone = [item.alone_ms for item in found.findings if item.kind == "fault"]
     assert [item.alone_ms for item in found.findings if item.kind == "opportunity"] == [None]
     # Either one nearly reaches what the GPU allows, so that each hides behind the other.
-    assert all(0 <= left < gain for left, gain in zip((x or 0.0 for x in alone), gains, strict=True))
+    assert all(
+        0 <= left < gain for left, gain in zip((x or 0.0 for x in alone), gains, strict=True)
+    )
     assert max(gains) - 0.5 <= found.joint.gain_ns / 1e6 < sum(gains)
 
 

@@ -9,8 +9,13 @@ from trace_analyzer.rules.judge import PRIMARY_SHARE, Diagnosis
 MEAN_APART = 1.05
 
 
-def concluded(steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdict | None:
-    """Return the verdict of the rules; None where they cannot say that nothing is wrong."""
+def concluded(
+    steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis, left_out: int
+) -> Verdict | None:
+    """Return the verdict of the rules; None where they cannot say that nothing is wrong.
+
+    `left_out` is the number of rules that the user did not ask for.
+    """
     total = steps.unprofiled_ms or steps.profiled_ms
     if total is None:
         return None
@@ -18,8 +23,10 @@ def concluded(steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdi
     primary = _leading(diagnosis.findings, "fault", total)
     opportunity = _leading(diagnosis.findings, "opportunity", total)
     lead = primary or opportunity
-    if lead is None and steps.replay_error is None:
+    if primary is None and steps.replay_error is None:
         return None  # without a replay, what was not seen may still be there
+    if primary is None and left_out:
+        return _not_looked_for(opportunity, total, left_out)
     if lead is None:
         return _nothing(ranks, diagnosis, total)
     gain = lead.recoverable_ms if lead.recoverable_ms is not None else lead.ceiling_ms or 0.0
@@ -48,6 +55,31 @@ def concluded(steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdi
         recoverable_ms=lead.recoverable_ms,
         recoverable_interval_ms=lead.recoverable_interval_ms,
         joint_recoverable_ms=joint,
+    )
+
+
+def _not_looked_for(opportunity: Finding | None, total_ms: float, left_out: int) -> Verdict:
+    """Return no verdict: the cause may be one of those that were left out."""
+    also = "" if opportunity is None else f" {opportunity.title}"
+    return Verdict(
+        state="no-verdict",
+        headline=(
+            f"No fault above {100 * PRIMARY_SHARE:.0f} % of the {total_ms:.1f} ms step among the "
+            f"causes that were looked for.{also}"
+        ),
+        proof=(
+            f"{left_out} causes were left out, by --select, --ignore or a settings file. Any of them "
+            "may be what makes the step slow."
+        ),
+        rival="",
+        do_next="Analyze again without leaving causes out.",
+        confidence=None,
+        primary=None,
+        opportunity=None if opportunity is None else opportunity.code,
+        step_ms=total_ms,
+        recoverable_ms=None,
+        recoverable_interval_ms=None,
+        joint_recoverable_ms=None,
     )
 
 
@@ -85,13 +117,12 @@ def _nothing(ranks: list[RankDoc], diagnosis: Diagnosis, total_ms: float) -> Ver
     wait, waiting = max(waits, default=(0.0, 0))
     if wait >= PRIMARY_SHARE * total_ms:
         proof += (
-            f" The trace shows rank {waiting} waiting {wait:.1f} ms a step, but no rank gains the "
-            "others anything by its peers' times: without the profiler that wait is gone, or it "
-            "is hidden."
+            f" The trace shows rank {waiting} waiting {wait:.1f} ms a step. That is the profiler's "
+            "doing: without it, no rank is late enough to cost the others anything."
         )
     parts = [rank.step for rank in ranks if rank.step is not None]
     slowest = max(parts, key=lambda step: step.step_median_ms)
-    filled = f"{slowest.compute_ms:.1f} ms of compute"
+    filled = f"{slowest.compute_ms:.1f} ms of compute in the trace"
     if slowest.comm_exposed_transfer_ms:
         filled += (
             f", {slowest.comm_exposed_transfer_ms:.1f} ms of transfer that compute does not hide"

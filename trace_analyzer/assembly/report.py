@@ -27,7 +27,7 @@ from trace_analyzer.assembly.verdict import verdict_of
 from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.findings import SCHEMA_VERSION, Report, Tool
 from trace_analyzer.model import Run
-from trace_analyzer.rules.catalogue import chosen
+from trace_analyzer.rules.catalogue import chosen, rules
 from trace_analyzer.rules.context import Context
 from trace_analyzer.rules.judge import diagnose
 
@@ -66,7 +66,8 @@ def build_report(
     answer = replay(results, None if plain is None else plain.step_ms * 1e6)
     withheld, replayed = (answer, None) if isinstance(answer, str) else ("", answer)
     context = Context(study=results, replay=replayed, withheld=withheld)
-    diagnosis = diagnose(context, chosen(options.select, options.ignore))
+    asked = chosen(options.select, options.ignore)
+    diagnosis = diagnose(context, asked)
     steps = with_replay(steps_doc(results, plain), replayed)
     ranks = rank_docs(results)
     report = Report(
@@ -74,7 +75,7 @@ def build_report(
         tool=Tool(name="trace-analyzer", version=__version__, options=options.echo()),
         run=run_doc(run),
         warnings=warning_docs(results, steps),
-        verdict=verdict_of(results, steps, ranks, diagnosis),
+        verdict=verdict_of(results, steps, ranks, diagnosis, len(rules()) - len(asked)),
         findings=diagnosis.findings,
         checks=diagnosis.checks,
         steps=steps,

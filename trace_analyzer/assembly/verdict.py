@@ -23,7 +23,9 @@ _PARTS = (
 )
 
 
-def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis) -> Verdict:
+def verdict_of(
+    study: Study, steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis, left_out: int = 0
+) -> Verdict:
     """Say what makes the step slow; where no cause is proven, where it goes."""
     cut = any(rank.truncated for rank in study.run.ranks)
     if not study.ranks and cut:
@@ -37,7 +39,7 @@ def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc], diagnosis: Diag
         return _verdict(
             headline="The trace is cut off. Too little is left to say where a step goes.",
             proof=(
-                f"{len(study.steady.used)} complete steps are left, and {LEAST_STEPS} are needed; "
+                f"Complete steps left: {len(study.steady.used)}, and {LEAST_STEPS} are needed; "
                 "sums over what is there stand in the tables."
             ),
             do_next=_RECORD_AGAIN,
@@ -53,7 +55,7 @@ def verdict_of(study: Study, steps: Steps, ranks: list[RankDoc], diagnosis: Diag
             ),
             step_ms=None,
         )
-    found = concluded(steps, ranks, diagnosis)
+    found = concluded(steps, ranks, diagnosis, left_out)
     return found or _where_it_goes(steps, ranks)
 
 
@@ -114,6 +116,12 @@ def _next(step: StepPartition) -> str:
                 "meanwhile stands under Who is late."
             )
         return f"Look at the collectives: {transfer:.1f} ms a step move data that no compute hides."
+    other = step.idle_other_ms or 0.0
+    if other > (step.idle_launch_ms or 0.0):
+        return (
+            f"Look at what the GPU waits for: for {other:.1f} ms a step it is idle although work was "
+            "launched in time: an event, another stream, or a call that blocks."
+        )
     most = max(
         step.idle_launch_by_host, key=lambda name: step.idle_launch_by_host[name], default=""
     )

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     "--what-if",
     metavar="SPEC",
     multiple=True,
-    help="Replay the step with a change, as in bandwidth=2 or launch=0; may be repeated.",
+    help="Replay the step with a change: bandwidth=2, launch=0, host=0.5, kernels=0.5, "
+    "contention=0, perfect-overlap or no-straggler; may be repeated.",
 )
 @click.option(
     "--select",
@@ -143,7 +144,10 @@ def analyze(  # noqa: PLR0913 (one parameter an option)
     report = report_run(recorded, options, outputs, quiet=quiet, max_html_mb=max_html_mb)
     if not any(output.to_stdout for output in outputs):
         print_verdict(report)
-    if _fails(report, fail_on):
+    failing = _failing(report, fail_on)
+    if failing:
+        if not quiet:
+            click.echo(f"--fail-on {fail_on}: {', '.join(failing)}", err=True)
         ctx.exit(EXIT_FINDINGS)
 
 
@@ -213,8 +217,13 @@ def print_verdict(report: Report) -> None:
     click.echo(text.rstrip("\n"), color=color)
 
 
-def _fails(report: Report, fail_on: str) -> bool:
+def _failing(report: Report, fail_on: str) -> list[str]:
+    """Return the findings that are at least as severe, as "HOST002 (high)"."""
     if fail_on == "never":
-        return False
+        return []
     least = SEVERITIES.index(fail_on)
-    return any(SEVERITIES.index(finding.severity) >= least for finding in report.findings)
+    return [
+        f"{finding.code} ({finding.severity})"
+        for finding in report.findings
+        if SEVERITIES.index(finding.severity) >= least
+    ]

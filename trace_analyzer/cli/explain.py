@@ -108,7 +108,7 @@ def _table(found: tuple[Entry, ...], width: int) -> list[str]:
     cells = [(item.code, item.name, item.kind, item.status) for item in found]
     widths = [max(len(row[column]) for row in [head, *cells]) for column in range(len(head))]
     used = sum(widths) + 2 * len(widths)
-    texts = [item.needs or item.first_sentence for item in found]
+    texts = [item.first_sentence for item in found]
     if width - used < _LEAST_TEXT:
         return [
             line
@@ -116,7 +116,7 @@ def _table(found: tuple[Entry, ...], width: int) -> list[str]:
             for line in (f"{code} {name}", *_filled(f"{kind}, {status}: {text}", width))
         ]
     lines: list[str] = []
-    for row, text in zip([head, *cells], ["needs, or says", *texts], strict=True):
+    for row, text in zip([head, *cells], ["finds", *texts], strict=True):
         left = "".join(part.ljust(size + 2) for part, size in zip(row, widths, strict=True))
         first, *rest = textwrap.wrap(text, width - used)
         lines += [left + first, *(" " * used + part for part in rest)]

@@ -71,8 +71,9 @@ def find(context: Context) -> Answer:
             edit=at_reference(context, groups, more_channels=True),
             edit_text="transfers at the reference bandwidth, kernels slowed by many channels",
             proof=(
-                f"{noun[0].upper()}{noun[1:]}: {reached / channels:.0f} GB/s "
-                f"each, as over NVLink; {needed} or more are needed. " + set_text(groups, LIMITS)
+                f"{noun[0].upper()}{noun[1:]} at {reached / channels:.0f} GB/s each, which is what a "
+                f"channel carries over NVLink. For {worst.reference.busbw_gbs:.0f} GB/s, {needed} "
+                "channels or more are needed. " + set_text(groups, LIMITS)
             ).strip(),
             rival="Not a late rank. These are transfer times, without waits for peers.",
             limits=(

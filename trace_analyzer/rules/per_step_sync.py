@@ -100,10 +100,11 @@ def find(context: Context) -> Answer:
             edit=edit,
             edit_text="nothing is read and nothing waited for in these places",
             proof=(
-                f"Up to {most:.0f} blocking calls a step; after them the GPU is idle for "
-                f"{ceiling / 1e6:.1f} ms a step until new work arrives."
+                f"Up to {most:.0f} blocking calls a step. Each takes the host's lead over the GPU "
+                f"away: in this trace the GPU is idle for {ceiling / 1e6:.1f} ms a step right after "
+                "them, and the host launches the rest of the step without a lead."
             ),
-            rival="Not a slow launch loop. That would leave gaps everywhere, not behind these calls.",
+            rival="Not the waiting itself. While the host waits in these calls, the GPU is mostly busy.",
             limits="A value that decides what runs next must be waited for, only later or less often.",
             evidence=(
                 Evidence(

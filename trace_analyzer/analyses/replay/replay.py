@@ -31,6 +31,8 @@ LARGEST_ERROR = 0.05
 LARGEST_VIOLATED_SHARE = 0.10
 LARGEST_UNMATCHED_SHARE = 0.02
 LARGEST_UNLAUNCHED_SHARE = 0.05
+# With less exposed communication than this, ranks that were not recorded hardly matter.
+LARGEST_LONELY_SHARE = 0.10
 # What a replay holds at most; a longer recording is replayed over its last steps.
 LARGEST_OPERATIONS = 300_000
 LARGEST_STEPS = 24
@@ -264,12 +266,29 @@ def _lacking(study: Study) -> str:
         lost = float(np.mean(is_na(rank.operations.launch)[inside])) if inside.any() else 1.0
         if lost > LARGEST_UNLAUNCHED_SHARE:
             return f"{100 * lost:.0f} % of rank {number}'s GPU operations have no launch call"
+        lonely = _unmatched_share(study, number)
+        if lonely > LARGEST_LONELY_SHARE:
+            return (
+                f"{100 * lonely:.0f} % of rank {number}'s step is communication that has no partner "
+                "in the recording"
+            )
         if (
             bool(np.any(rank.calls.kind == CallKind.GRAPH_LAUNCH))
             and rank.capture.graph_mode == "graph"
         ):
             return f"rank {number}'s CUDA graphs hide their kernels"
     return ""
+
+
+def _unmatched_share(study: Study, number: int) -> float:
+    """Return the share of exposed communication in a rank's steady steps that has no partner."""
+    item = study.ranks[number]
+    exposed = item.parts.comm_exposed_ns
+    if study.cross is not None and number in study.cross.ranks:
+        exposed = study.cross.ranks[number].exposed_unsplit_ns
+    length = item.steps.length_ns
+    chosen = item.steady if bool(item.steady.any()) else np.ones(len(length), dtype=np.bool_)
+    return float(exposed[chosen].sum()) / max(float(length[chosen].sum()), 1.0)
 
 
 def _window(study: Study) -> tuple[int, ...]:
