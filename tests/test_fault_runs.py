@@ -29,7 +29,7 @@ def label_of(name: str) -> dict[str, Any]:
 
 
 def test_the_subset_is_there() -> None:
-    assert len(RUNS) == 20
+    assert len(RUNS) == 24
     assert {label_of(name)["set"] for name in RUNS} == {"tune", "test"}
 
 

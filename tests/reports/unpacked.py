@@ -55,7 +55,8 @@ def unpacked(text: str) -> Unpacked:
         planes = np.frombuffer(frame, np.uint8, count * width, at).reshape(width, count)
         at += count * width
         weights = (1 << (8 * np.arange(width, dtype=np.int64)))[:, None]
-        return (planes.astype(np.int64) * weights).sum(axis=0)
+        values: Ints = (planes.astype(np.int64) * weights).sum(axis=0)
+        return values
 
     lanes = [(rank["rank"], lane) for rank in header["ranks"] for lane in rank["lanes"]]
     total = sum(lane["slices"] for _, lane in lanes)
