@@ -107,15 +107,7 @@ def _next(step: StepPartition) -> str:
     if step.step_ms and max(step.comm_exposed_ms, step.idle_ms) / step.step_ms < WORTH_A_LOOK:
         return "Compute fills the step: look at the largest kernels for what to make faster."
     if step.comm_exposed_ms >= step.idle_ms:
-        wait, transfer = step.comm_exposed_wait_ms, step.comm_exposed_transfer_ms
-        if wait is None or transfer is None:
-            return "Record all ranks: one alone cannot tell waiting for a peer from moving data."
-        if wait > transfer:
-            return (
-                f"Look at the ranks that this one waits for, {wait:.1f} ms a step: what they did "
-                "meanwhile stands under Who is late."
-            )
-        return f"Look at the collectives: {transfer:.1f} ms a step move data that no compute hides."
+        return _next_in_communication(step)
     other = step.idle_other_ms or 0.0
     if other > (step.idle_launch_ms or 0.0):
         return (
@@ -131,6 +123,18 @@ def _next(step: StepPartition) -> str:
         f"Look at the host: for {step.idle_launch_by_host[most]:.1f} ms a step the GPU is idle "
         f"because the launching thread {_HOST.get(most, 'did something else')}."
     )
+
+
+def _next_in_communication(step: StepPartition) -> str:
+    wait, transfer = step.comm_exposed_wait_ms, step.comm_exposed_transfer_ms
+    if wait is None or transfer is None:
+        return "Record all ranks: one alone cannot tell waiting for a peer from moving data."
+    if wait > transfer:
+        return (
+            f"Look at the ranks that this one waits for, {wait:.1f} ms a step: what they did "
+            "meanwhile stands under Who is late."
+        )
+    return f"Look at the collectives: {transfer:.1f} ms a step move data that no compute hides."
 
 
 def _window_only(ranks: list[RankDoc]) -> Verdict:

@@ -41,9 +41,11 @@ def sources(run: RunFiles, ranks: Sequence[Rank], loaded: Sequence[Loaded]) -> I
             schema=item.ranks[0].versions.get("schema", ""),
         )
     beside = [(s.path, s.name, SourceKind(s.role.value), s.rank) for s in run.sidecars]
-    for entry in (run.manifest_entry, *run.more_manifests):
-        if entry is not None:
-            beside.append((entry.path, entry.name, SourceKind.MANIFEST, None))
+    beside += [
+        (entry.path, entry.name, SourceKind.MANIFEST, None)
+        for entry in (run.manifest_entry, *run.more_manifests)
+        if entry is not None
+    ]
     for path, name, kind, rank in sorted(beside, key=lambda item: item[1]):
         try:
             size, digest = path.stat().st_size, sha256_of(path)

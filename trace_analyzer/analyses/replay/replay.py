@@ -256,27 +256,28 @@ def _lacking(study: Study) -> str:
     """Return what the recording lacks for a replay, "" if nothing."""
     if not study.ranks:
         return "no GPU operations were recorded"
-    for number, item in study.ranks.items():
-        rank = item.rank
-        if not len(item.steps) or item.steps.partial:
-            return f"rank {number} has no complete step"
-        if not len(rank.calls):
-            return f"rank {number} has no CUDA calls"
-        inside = item.steps.operation_step >= 0
-        lost = float(np.mean(is_na(rank.operations.launch)[inside])) if inside.any() else 1.0
-        if lost > LARGEST_UNLAUNCHED_SHARE:
-            return f"{100 * lost:.0f} % of rank {number}'s GPU operations have no launch call"
-        lonely = _unmatched_share(study, number)
-        if lonely > LARGEST_LONELY_SHARE:
-            return (
-                f"{100 * lonely:.0f} % of rank {number}'s step is communication that has no partner "
-                "in the recording"
-            )
-        if (
-            bool(np.any(rank.calls.kind == CallKind.GRAPH_LAUNCH))
-            and rank.capture.graph_mode == "graph"
-        ):
-            return f"rank {number}'s CUDA graphs hide their kernels"
+    found = (_rank_lacking(study, number) for number in study.ranks)
+    return next((reason for reason in found if reason), "")
+
+
+def _rank_lacking(study: Study, number: int) -> str:
+    item = study.ranks[number]
+    rank = item.rank
+    if not len(item.steps) or item.steps.partial:
+        return f"rank {number} has no complete step"
+    if not len(rank.calls):
+        return f"rank {number} has no CUDA calls"
+    inside = item.steps.operation_step >= 0
+    lost = float(np.mean(is_na(rank.operations.launch)[inside])) if inside.any() else 1.0
+    if lost > LARGEST_UNLAUNCHED_SHARE:
+        return f"{100 * lost:.0f} % of rank {number}'s GPU operations have no launch call"
+    lonely = _unmatched_share(study, number)
+    if lonely > LARGEST_LONELY_SHARE:
+        share = f"{100 * lonely:.0f} % of rank {number}'s step"
+        return f"{share} is communication that has no partner in the recording"
+    graphs = bool(np.any(rank.calls.kind == CallKind.GRAPH_LAUNCH))
+    if graphs and rank.capture.graph_mode == "graph":
+        return f"rank {number}'s CUDA graphs hide their kernels"
     return ""
 
 
