@@ -57,7 +57,9 @@ MeanMs = Annotated[float, _meta("ms a step", "mean over steady steps", "row")]
 GbS = Annotated[float, _meta("GB/s (1e9 bytes)", "as the basis beside it says", "row")]
 Fraction = Annotated[float, _meta("1", "ratio", "run")]
 PerStep = Annotated[float, _meta("1 a step", "mean over steady steps", "row")]
-LatencyUs = Annotated[float, _meta("us", "median of the smallest messages", "row")]
+LatencyUs = Annotated[
+    float, _meta("us", "α of the line t = α + S/β through the medians of each size", "row")
+]
 ReplayMs = Annotated[float, _meta("ms a step", "replayed step", "run")]
 GainMs = Annotated[float, _meta("ms a step", "replayed base minus replayed swap", "rank")]
 LatenessMs = Annotated[float, _meta("ms", "arrival after the first rank", "rank and step")]

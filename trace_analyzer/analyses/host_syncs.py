@@ -81,6 +81,11 @@ def host_syncs(rank: Rank) -> HostSyncs:
     # A copy call that outlasts its own copy waited for it, unless both ends are on the device.
     on_device = _named(rank, "DtoD") | _named(rank, "PtoP")
     is_copy &= ~on_device[operations.name[np.maximum(first_op, 0)]]
+    # An asynchronous call from or to pinned memory never waits: where it outlasts its copy, the
+    # copy was short.
+    waits = _named(rank, "Pageable")[operations.name[np.maximum(first_op, 0)]]
+    waits |= ~_named(rank, "Async")[calls.name]
+    is_copy &= waits
     blocking_copy = is_copy & (calls.end_ns + RETURN_TOLERANCE_NS >= done) & (done > began)
     chosen = np.flatnonzero(
         mine & ((calls.kind == CallKind.SYNC) | (calls.kind == CallKind.FREE) | blocking_copy)

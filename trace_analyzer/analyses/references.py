@@ -77,7 +77,7 @@ def group_reference(run: Run) -> tuple[float | None, str | None]:
         if communicator.system_max_gbs
     ]
     if modelled:
-        return max(modelled), "NCCL's model of the machine, from its log"
+        return max(modelled), "NCCL's model of the paths in use, from its log"
     return None, None
 
 

@@ -28,7 +28,7 @@ def concluded(
     if primary is None and left_out:
         return _not_looked_for(opportunity, total, left_out)
     if lead is None:
-        return _nothing(ranks, diagnosis, total)
+        return _nothing(steps, ranks, diagnosis, total)
     gain = lead.recoverable_ms if lead.recoverable_ms is not None else lead.ceiling_ms or 0.0
     at_most = "" if lead.recoverable_ms is not None else "at most "
     # A cause that comes and goes is a part of the mean step; others are of the median one.
@@ -105,7 +105,7 @@ def _leading(findings: list[Finding], kind: str, total_ms: float) -> Finding | N
     return None
 
 
-def _nothing(ranks: list[RankDoc], diagnosis: Diagnosis, total_ms: float) -> Verdict:
+def _nothing(steps: Steps, ranks: list[RankDoc], diagnosis: Diagnosis, total_ms: float) -> Verdict:
     asked = [check for check in diagnosis.checks if check.state != "not-applicable"]
     skipped = [check for check in diagnosis.checks if check.state == "not-applicable"]
     proof = f"{_codes(asked)} causes were checked, {_codes(skipped)} not applicable."
@@ -120,6 +120,18 @@ def _nothing(ranks: list[RankDoc], diagnosis: Diagnosis, total_ms: float) -> Ver
             f" The trace shows rank {waiting} waiting {wait:.1f} ms a step. That is the profiler's "
             "doing: without it, no rank is late enough to cost the others anything."
         )
+    do_next = "Nothing to repair. To go faster, change the work: see Kernels."
+    guessed = steps.unprofiled_basis == "predicted" and steps.bound != "device"
+    if guessed and steps.predicted_interval_ms is not None:
+        low, high = steps.predicted_interval_ms
+        proof += (
+            f" The step without the profiler is predicted, between {low:.1f} and {high:.1f} ms: a "
+            "cause in the host's time may hide in that."
+        )
+        do_next = (
+            "Time at least 30 steps without a profiler to be sure (`trace-analyzer collect` does), "
+            "and pass --unprofiled-step-ms."
+        )
     parts = [rank.step for rank in ranks if rank.step is not None]
     slowest = max(parts, key=lambda step: step.step_median_ms)
     filled = f"{slowest.compute_ms:.1f} ms of compute in the trace"
@@ -132,7 +144,7 @@ def _nothing(ranks: list[RankDoc], diagnosis: Diagnosis, total_ms: float) -> Ver
         headline=f"No cause above {100 * PRIMARY_SHARE:.0f} % of the {total_ms:.1f} ms step.",
         proof=proof,
         rival=f"What fills the step. {filled[0].upper()}{filled[1:]}.",
-        do_next="Nothing to repair. To go faster, change the work: see Kernels.",
+        do_next=do_next,
         confidence=None,
         primary=None,
         opportunity=None,

@@ -27,7 +27,7 @@ def replay_doc(
     return ReplayDoc(
         what_if=[_what_if(replay, spec) for spec in [*asked, *specs]],
         base_ms=ms(replay.time.median_ns),
-        joint_ms=None if joint is None else ms(joint.left_ns),
+        joint_ms=None if joint is None else ms(replay.time.median_ns - joint.gain_ns),
         rank_swap=[
             RankSwap(rank=rank, host_gain_ms=ms(swap.host_ns), device_gain_ms=ms(swap.device_ns))
             for rank, swap in replay.swaps.items()

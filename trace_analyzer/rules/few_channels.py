@@ -58,12 +58,13 @@ def find(context: Context) -> Answer:
     channels = worst.channels or 1
     needed = round(worst.reference.busbw_gbs / CHANNEL_GBS)
     reached = worst.busbw_gbs or channels * CHANNEL_GBS
+    about = "" if worst.busbw_gbs else "about "  # without sizes: what a channel usually carries
     ranks = members(context, groups)
     noun = "one NCCL channel" if channels == 1 else f"{channels} NCCL channels"
     return [
         Cause(
             title=(
-                f"Collectives of {rank_list(ranks)} go through {noun} and reach {reached:.0f} of "
+                f"Collectives of {rank_list(ranks)} go through {noun} and reach {about}{reached:.0f} of "
                 f"{worst.reference.busbw_gbs:.0f} GB/s."
             ),
             ranks=ranks,
@@ -71,8 +72,8 @@ def find(context: Context) -> Answer:
             edit=at_reference(context, groups, more_channels=True),
             edit_text="transfers at the reference bandwidth, kernels slowed by many channels",
             proof=(
-                f"{noun[0].upper()}{noun[1:]} at {reached / channels:.0f} GB/s each, which is what a "
-                f"channel carries over NVLink. For {worst.reference.busbw_gbs:.0f} GB/s, {needed} "
+                f"{noun[0].upper()}{noun[1:]} at {about}{reached / channels:.0f} GB/s each, "
+                f"{'which is what a channel carries over NVLink' if worst.busbw_gbs else 'what a channel carries over NVLink; sizes were not recorded'}. For {worst.reference.busbw_gbs:.0f} GB/s, {needed} "
                 "channels or more are needed. " + set_text(groups, LIMITS)
             ).strip(),
             rival="Not a late rank. These are transfer times, without waits for peers.",

@@ -182,18 +182,21 @@ def _joint(
     context: Context, judged: Sequence[Judged], without: Judged | None = None
 ) -> Gain | None:
     """Return what all faults together give back, in one replay; None where there are none."""
-    faults = [
-        item
-        for item in judged
-        if item.kind == "fault" and item.gain is not None and item is not without
-    ]
+    faults = [item for item in judged if _counts(item)]
+    mean = bool(faults) and faults[0].cause.mean  # one statistic for all: that of the largest
+    faults = [item for item in faults if item is not without]
     if context.replay is None or not faults:
         return None
     edit = context.replay.edit()
     for item in faults:
         if item.cause.edit is not None:
             item.cause.edit(edit)
-    return context.replay.gain(edit, mean=any(item.cause.mean for item in faults))
+    return context.replay.gain(edit, mean=mean)
+
+
+def _counts(item: Judged) -> bool:
+    """Return whether a fault counts by itself: one that another explains is in that other's gain."""
+    return item.kind == "fault" and item.gain is not None and item.caused_by is None
 
 
 def _alone(context: Context, judged: Sequence[Judged], item: Judged, joint: Gain) -> float | None:
@@ -202,7 +205,7 @@ def _alone(context: Context, judged: Sequence[Judged], item: Judged, joint: Gain
     Where both agree, the fault stands by itself; where they differ, it hides behind another, or
     shares its time with it.
     """
-    if item.kind != "fault" or item.gain is None:
+    if not _counts(item):
         return None
     rest = _joint(context, judged, without=item)
     return joint.gain_ns - (0.0 if rest is None else rest.gain_ns)
