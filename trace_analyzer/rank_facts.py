@@ -17,6 +17,8 @@ from trace_analyzer.model import Capture, DataWarning, Device, ProcessGroup, Sou
 
 EXPORT_KEY: Final = "traceAnalyzer"
 FORMAT_VERSION: Final = 1
+# No job has more ranks; a larger number is damaged, and a list of its ranks would fill the memory.
+MOST_RANKS: Final = 1_000_000
 
 # Categories of events that torch's traces do not have.
 ANALYSIS_CATEGORY: Final = "trace_analyzer"  # what was computed: steps, partition, waits

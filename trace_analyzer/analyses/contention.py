@@ -125,7 +125,7 @@ def _factor(key: Int64Array, duration: Int64Array, share: Float64Array) -> tuple
     beside = _medians(key[share >= BESIDE], duration[share >= BESIDE])
     alone = _medians(key[share <= ALONE], duration[share <= ALONE])
     _, left, right = np.intersect1d(beside[0], alone[0], assume_unique=True, return_indices=True)
-    if len(left) < LEAST_PAIRS:
+    if len(left) < LEAST_PAIRS or alone[1][right].sum() <= 0:
         return None, len(left)
     ratio = float(beside[1][left].sum() / alone[1][right].sum())
     return max(ratio - 1.0, 0.0), len(left)

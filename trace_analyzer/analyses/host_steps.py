@@ -95,11 +95,15 @@ def _events_named(rank: Rank, wanted: dict[int, int]) -> tuple[Int64Array, ...]:
     return numbers, events.start_ns[rows], events.end_ns[rows]
 
 
+# A number that no program counts to; larger ones are damaged, or are no step numbers.
+LARGEST_STEP = 2**62
+
+
 def _from_profiler_steps(rank: Rank) -> HostSteps | None:
     wanted: dict[int, int] = {}
     for position, text in enumerate(rank.names):
         match = _PROFILER_STEP.match(text)
-        if match:
+        if match and int(match.group(1)) < LARGEST_STEP:
             wanted[position] = int(match.group(1))
     if not wanted:
         return None
@@ -121,7 +125,7 @@ def _numbers_of(texts: list[str]) -> Int64Array:
     found = [_NUMBER.findall(text) for text in texts]
     if found and all(len(numbers) == 1 for numbers in found):
         values = [int(numbers[0]) for numbers in found]
-        if all(b > a for a, b in pairwise(values)) and values[-1] < 2**62:
+        if all(b > a for a, b in pairwise(values)) and values[-1] < LARGEST_STEP:
             return np.array(values, dtype=np.int64)
     return np.arange(len(texts), dtype=np.int64)
 

@@ -99,7 +99,8 @@ def _judged(run: Run, number: int, mine: Transfers, reference: Reference) -> Slo
     slow = mine.steady & (took >= SLOW * wanted)
     # Latency decides about small messages, and one slow message among many is chance.
     least = MEASURED_BYTES if reference.measured else START_NS * reference.busbw_gbs
-    large = mine.steady & (size >= least)
+    # A transfer without length is damage, and says nothing about bandwidth.
+    large = mine.steady & (size >= least) & (took > 0)
     if not bool((slow & large).any()) or took[large].sum() < SLOW * wanted[large].sum():
         return None
     slow &= large

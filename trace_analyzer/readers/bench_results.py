@@ -161,13 +161,21 @@ def _converted(document: dict[str, object], form: type[_Document], shown: str) -
     return found
 
 
+def _float(number: float) -> float:
+    """Return a number as a float; infinite where none is that large."""
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf")
+
+
 def _numbers(rows: object) -> list[float]:
     """Return the numbers in a list of objects, those in their intervals included."""
     found: list[float] = []
     for row in rows if isinstance(rows, list) else []:
         for value in row.values() if isinstance(row, dict) else []:
             inside = value if isinstance(value, list) else [value]
-            found += [float(number) for number in inside if isinstance(number, int | float)]
+            found += [_float(number) for number in inside if isinstance(number, int | float)]
     return found
 
 

@@ -42,8 +42,6 @@ _OPERATIONS: Final = {
     "reducescatterv": "reducescatter",
 }
 _PEERS = re.compile(r"(?P<a>\d+)(?P<way>->|<-)(?P<b>\d+)")
-_RANKS = re.compile(r"\s*\[?\s*(?:\d+\s*,\s*)*\d+\s*,?\s*\]?\s*")
-_NUMBER = re.compile(r"\d+")
 
 
 def read(path: Path, rank: int | None = None, *, display: str | None = None) -> FlightRecording:
@@ -244,8 +242,9 @@ class _Dump:
         elif isinstance(given, str):
             if not given.strip(" []"):
                 return ()
-            if _RANKS.fullmatch(given):
-                ranks = tuple(int(rank[:9]) for rank in _NUMBER.findall(given))
+            parts = [part.strip() for part in given.strip(" \t[],").split(",")]
+            if all(part.isascii() and part.isdigit() for part in parts):
+                ranks = tuple(int(part[:9]) for part in parts)
                 if max(ranks) <= _MAX_RANKS:
                     return ranks
         elif given is None:

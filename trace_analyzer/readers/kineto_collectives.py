@@ -110,6 +110,10 @@ def operation_name(recorded: str) -> str:
     return _OPERATIONS.get(bare, bare)
 
 
+# More than this no message has; a count that says so is damaged.
+MOST_BYTES = 1 << 50
+
+
 def message_bytes(
     operation: str, in_elements: int, out_elements: int, element_bytes: int, group_size: int
 ) -> int:
@@ -123,7 +127,8 @@ def message_bytes(
     if elements < 0:
         return NA_INT64
     part_only = operation in {"gather", "scatter"} and min(in_elements, out_elements) <= 0
-    return elements * element_bytes * (group_size if part_only and group_size > 0 else 1)
+    size = elements * element_bytes * (group_size if part_only and group_size > 0 else 1)
+    return size if size <= MOST_BYTES else NA_INT64
 
 
 def group_ranks(written: str | list[int] | None, size: int) -> tuple[int, ...]:

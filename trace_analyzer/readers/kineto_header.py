@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from trace_analyzer.model import Capture, Device, ProcessGroup
-from trace_analyzer.rank_facts import RankFacts
+from trace_analyzer.rank_facts import MOST_RANKS, RankFacts
 from trace_analyzer.readers.kineto_anomalies import Anomalies
 from trace_analyzer.readers.kineto_collectives import group_description
 from trace_analyzer.readers.kineto_json import DECODE_ERRORS
@@ -60,8 +60,8 @@ def parse(raw: Mapping[str, bytes], anomalies: Anomalies) -> Header:
     distributed = _mapping(values.get("distributedInfo"))
     groups = [_mapping(group) for group in _sequence(distributed.get("pg_config"))]
     return Header(
-        rank=_natural(distributed.get("rank")),
-        world_size=_natural(distributed.get("world_size")) or None,
+        rank=_rank_number(distributed.get("rank")),
+        world_size=_rank_number(distributed.get("world_size")) or None,
         host=next((str(values[key]) for key in _HOST_KEYS if values.get(key)), None),
         clock_base_ns=whole(values.get("baseTimeNanoseconds")),
         devices=_devices(values.get("deviceProperties")),
@@ -119,6 +119,12 @@ def _sequence(value: object) -> list[Any]:
 def _natural(value: object) -> int | None:
     number = whole(value)
     return number if number is not None and number >= 0 else None
+
+
+def _rank_number(value: object) -> int | None:
+    """Return a rank, or a number of ranks; None where no job is that large."""
+    number = _natural(value)
+    return number if number is not None and number <= MOST_RANKS else None
 
 
 def _flag(value: object) -> bool | None:

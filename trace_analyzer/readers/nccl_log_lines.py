@@ -40,7 +40,7 @@ NODES = re.compile(
     r"comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) nRanks (?P<n>\d+) nNodes (?P<nodes>\d+) "
     r"localRanks (?P<local_ranks>\d+) localRank (?P<local_rank>\d+)(?: MNNVL (?P<mnnvl>\d+))?"
 )
-NETWORK = re.compile(r"Using network (?P<net>\S.*?)\s*$")
+NETWORK = re.compile(r"Using network (?P<net>\S(?:.*\S)?)")
 DEVICES = re.compile(r"NET/(?P<plugin>[^\s:]+) : Using (?P<devices>.*?)(?:; OOB .*)?\s*$")
 DEVICE = re.compile(
     r"\[(?P<index>\d+)\](?P<name>[^\s:;\[\]<>/]+)(?::(?P<port>\d+)/(?P<link>[A-Za-z]+))?"

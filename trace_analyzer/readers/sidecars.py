@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,7 +149,7 @@ def _read_meta(file: SidecarFile, found: Sidecars) -> None:
 def _is_step_ms(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value) and 0 < value < step_times.MAX_STEP_MS
+    return 0 < value < step_times.MAX_STEP_MS  # neither holds for what is not finite
 
 
 def _read_environment(file: SidecarFile, found: Sidecars) -> None:
