@@ -100,7 +100,7 @@ def test_a_process_that_crashes_is_the_fault_of_its_run(tmp_path: Path) -> None:
     write_run(archive / "long", 1, world=1, steps=3000)
     old(archive)
     with subprocess.Popen(command("batch", archive, "-o", out, "-q")) as client:
-        while not (workers := _children(client.pid)):
+        while not (workers := [pid for pid in _children(client.pid) if _runs(pid)]):
             time.sleep(0.05)
             assert client.poll() is None
         os.kill(workers[0], signal.SIGSEGV)
@@ -117,7 +117,8 @@ def test_a_process_that_hangs_is_ended_and_the_rest_goes_on(tmp_path: Path) -> N
         write_run(archive / name, ord(name[0]), world=1)
     arguments = ("-o", out, "--jobs", "1", "--time-limit", "10s", "-q")
     with subprocess.Popen(command("batch", archive, *arguments)) as client:
-        while not (workers := _children(client.pid)):
+        # Stopped before it has become the child's program, it would stop its parent as well.
+        while not (workers := [pid for pid in _children(client.pid) if _runs(pid)]):
             time.sleep(0.01)
             assert client.poll() is None
         os.kill(workers[0], signal.SIGSTOP)
