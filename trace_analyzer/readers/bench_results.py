@@ -91,7 +91,7 @@ def read(path: Path, *, display: str | None = None) -> BenchResult | None:
             "update trace-analyzer",
         )
     kind = document.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         return None
     return _allreduce(document, shown) if kind == "allreduce" else _links(document, shown)
 

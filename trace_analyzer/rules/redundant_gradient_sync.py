@@ -143,6 +143,8 @@ def _table(
     rows: list[list[str | float | int | None]] = []
     ceiling = 0.0
     for number, sync in syncs.items():
+        if not len(sync.step):  # reductions of this rank lie outside its steps
+            continue
         item = context.study.ranks[number]
         operations, table = item.rank.operations, item.rank.collectives
         chosen = early[number][context.in_steady(number)[early[number]]]

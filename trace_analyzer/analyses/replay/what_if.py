@@ -86,8 +86,9 @@ def _overlap(replay: Replay, edit: Edit, _factor: float) -> None:
 def _straggler(replay: Replay, edit: Edit, _factor: float) -> None:
     gains = [(max(swap.host_ns, swap.device_ns), rank) for rank, swap in replay.swaps.items()]
     gain, rank = max(gains, default=(0.0, -1))
-    if gain > 0:
-        edit.like_peers(rank, host=True, device=True)
+    if gain > 0:  # only what makes it late: its other times may be better than its peers'
+        swap = replay.swaps[rank]
+        edit.like_peers(rank, host=swap.host_ns > 0, device=swap.device_ns > 0)
 
 
 def _bandwidth(_replay: Replay, edit: Edit, factor: float) -> None:
