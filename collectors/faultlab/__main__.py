@@ -30,6 +30,7 @@ def main() -> None:
 @click.option("--out", type=ANY_PATH, required=True, help="Folder for the archives.")
 @click.option("--state", "state_path", type=ANY_PATH, required=True, help="What is done already.")
 @click.option("--matrix", "name", type=click.Choice(sorted(MATRICES)), required=True)
+@click.option("--match", default="", help="Only runs whose name contains this.")
 @click.option("--work", type=ANY_PATH, help="Folder for unpacked runs; kept. Default: temporary.")
 @click.option("--label", default="occasion", show_default=True, help="Name of the archives.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
@@ -46,6 +47,7 @@ def record(  # noqa: PLR0913
     out: Path,
     state_path: Path,
     name: str,
+    match: str,
     work: Path | None,
     label: str,
     device: str,
@@ -72,7 +74,7 @@ def record(  # noqa: PLR0913
         os.environ["FAULTLAB_NSYS_LIBRARIES"] = nsys_libraries
     try:
         archives = Occasion(
-            specs=matrix(name),
+            specs=[spec for spec in matrix(name) if match in spec.key],
             state=State.load(state_path),
             out=out,
             work=folder,

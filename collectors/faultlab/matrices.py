@@ -89,26 +89,28 @@ def _second() -> list[RunSpec]:
 
 
 def _held_out() -> list[RunSpec]:
-    """Return runs for the test half: other magnitudes, other models, several faults at once."""
+    """Return runs for the test half: several faults at once, other magnitudes, other models."""
     return [
         *runs(SMALL, "few-channels=2 loader-in-process=0.5 extra-kernels=0.6", BOTH),
         *runs(
             SMALL,
-            "late-host=0.35 item-sync=4 metric-reductions=10 unfused-optimizer=1 full-precision=4 pageable-copy=128 "
-            "empty-cache=2 elementwise-chain=2 layout-copies=4 slow-transport=2 host-logging=32 "
-            "loader-too-few-workers=2 unequal-batch=0.5 tiny-micro-batches=2 "
+            "late-host=0.35+unfused-optimizer=1 item-sync=4+few-channels=2 "
+            "loader-in-process=0.5+elementwise-chain=2 metric-reductions=10+full-precision=4 "
+            "late-host=0.35+few-channels=4 pageable-copy=128+extra-kernels=0.6 "
+            "late-host=0.35 item-sync=4 metric-reductions=10 unfused-optimizer=1 full-precision=4 "
+            "pageable-copy=128 empty-cache=2 elementwise-chain=2 layout-copies=4 slow-transport=2 "
+            "host-logging=32 loader-too-few-workers=2 unequal-batch=0.5 tiny-micro-batches=2 "
             "reduction-each-micro-batch=2 slow-python=0.5 first-rank-pause=4 step-barrier=1 "
             "blocking-offload=32 pin-in-step=64 central-loader=0.5 healthy@2 hidden-loader=0.9 "
-            "sync-while-busy=2 late-host=0.35+unfused-optimizer=1 item-sync=4+few-channels=2 "
-            "loader-in-process=0.5+elementwise-chain=2 metric-reductions=10+full-precision=4 "
-            "late-host=0.35+few-channels=4",
+            "sync-while-busy=2",
         ),
         *runs(CONV, "loader-in-process", BOTH),
         *runs(
             CONV,
-            "few-channels full-precision pageable-copy empty-cache "
-            "metric-reductions extra-kernels late-host=0.35 item-sync=4 hidden-loader healthy@1 "
-            "varied-images late-host+unfused-optimizer host-logging loader-too-few-workers",
+            "few-channels full-precision extra-kernels=0.6 pageable-copy hidden-loader healthy@1 "
+            "few-channels+loader-in-process=0.5 empty-cache metric-reductions late-host=0.35 "
+            "item-sync=4 varied-images late-host+unfused-optimizer host-logging "
+            "loader-too-few-workers slow-transport",
         ),
         *runs(
             LARGE,
@@ -116,6 +118,36 @@ def _held_out() -> list[RunSpec]:
             "loader-in-process=0.5 late-host=0.35 extra-kernels=0.6 metric-reductions=20 healthy@1",
         ),
     ]
+
+
+def _held_out_single() -> list[RunSpec]:
+    """Return runs of one GPU for the test half."""
+    return [
+        *runs(
+            ALONE,
+            "item-sync=4+layout-copies=1 loader-in-process=0.5+elementwise-chain=2 "
+            "elementwise-chain=2 full-precision=4 layout-copies=4 odd-vocabulary=17 "
+            "unfused-optimizer=1 pageable-copy=128 host-logging=32 loader-in-process=0.5 "
+            "slow-transform=0.5 pin-in-step=64 tiny-micro-batches=2 empty-cache=2 "
+            "loader-too-few-workers=2 blocking-offload=32 healthy@2 hidden-loader=0.9",
+        ),
+        *runs(
+            ALONE_CONV,
+            "full-precision elementwise-chain loader-in-process pageable-copy host-logging "
+            "empty-cache hidden-loader varied-images slow-transform healthy@1",
+        ),
+        *runs(ALONE_LARGE, "full-precision=4 host-logging=32 elementwise-chain=2 healthy@1"),
+    ]
+
+
+def _rare() -> list[RunSpec]:
+    """Return the faults that no other matrix comes to early, for the rules that they prove."""
+    return runs(
+        SMALL,
+        "unequal-batch unused-parameter-search busy-multiprocessors co-tenant few-cores drift "
+        "checkpoint-stall evaluation-spike many-channels noisy-neighbour single-process "
+        "step-barrier garbage-pause tiny-buckets",
+    )
 
 
 def _third() -> list[RunSpec]:
@@ -179,10 +211,15 @@ def _single_more() -> list[RunSpec]:
     ]
 
 
+def _everything() -> list[RunSpec]:
+    matrices = (_first, _second, _held_out, _rare, _single, _held_out_single, _single_more, _third)
+    return [spec for matrix_of in matrices for spec in matrix_of()]
+
+
 def _full() -> list[RunSpec]:
     """Return all of them, each once; a run that wants nsys in one place wants it."""
     merged: dict[str, RunSpec] = {}
-    for spec in [*_first(), *_second(), *_held_out(), *_single(), *_single_more(), *_third()]:
+    for spec in _everything():
         known = merged.get(spec.key)
         if known is None or len(spec.recorders) > len(known.recorders):
             merged[spec.key] = spec
@@ -194,6 +231,8 @@ MATRICES = {
     "first": _first,
     "second": _second,
     "held-out": _held_out,
+    "held-out-single": _held_out_single,
+    "rare": _rare,
     "third": _third,
     "single": _single,
     "single-more": _single_more,

@@ -17,6 +17,7 @@ from trace_analyzer.collectors.faultlab.matrix import KINETO, LABEL_ONLY, NSYS, 
 from trace_analyzer.collectors.faultlab.nsys import Nsys, reports
 from trace_analyzer.collectors.faultlab.pack import pack
 from trace_analyzer.collectors.faultlab.programs import Programs, faulty_group
+from trace_analyzer.collectors.faultlab.prune_nsys import traced_processes
 from trace_analyzer.collectors.faultlab.runfiles import LABEL_NAME, write_bundle_manifest
 from trace_analyzer.collectors.faultlab.session import Session
 from trace_analyzer.collectors.faultlab.timing import Measured, Protocol
@@ -279,6 +280,13 @@ class Occasion:
             self.state.done.pop(folder.name, None)
             self._fail(folder.name, f"no {', '.join(sorted(wanted - names))}")
             return False
+        # nsys sometimes begins to trace one of the ranks only when the window is over.
+        if label["recorder"] == NSYS:
+            traced = traced_processes(folder / "node0.sqlite")
+            if traced != label["world_size"]:
+                self.state.done.pop(folder.name, None)
+                self._fail(folder.name, f"kernels of {traced} of {label['world_size']} ranks")
+                return False
         spec = next(spec for spec in self.specs if folder.name.startswith(f"{spec.key}."))
         write_bundle_manifest(folder, spec, label["versions"])
         return True

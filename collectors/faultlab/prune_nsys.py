@@ -54,6 +54,23 @@ def prune(source: Path, target: Path) -> dict[str, int]:
         connection.close()
 
 
+def traced_processes(export: Path) -> int:
+    """Return how many processes have GPU kernels in an export (pruned or not).
+
+    Raises `sqlite3.Error` where it is none.
+    """
+    connection = sqlite3.connect(f"file:{export}?mode=ro", uri=True)
+    try:
+        if "CUPTI_ACTIVITY_KIND_KERNEL" not in _tables(connection):
+            return 0
+        rows = connection.execute(
+            "SELECT count(DISTINCT globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        )
+        return int(rows.fetchone()[0])
+    finally:
+        connection.close()
+
+
 def _tables(connection: sqlite3.Connection) -> list[str]:
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
     return [str(name) for (name,) in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from trace_analyzer.collectors.faultlab.workload import BuildOptions
 ANSWER_S = 20.0  # beside what so many slow steps take
 SLOWEST = 12.0  # nominal steps
 GOOD_HALF_WIDTH = 0.005  # of the step
+# Half-widths shrink by the root of the pairs; a first estimate of one is itself off by a fifth.
+HOPELESS_HALF_WIDTH = 1.2 * GOOD_HALF_WIDTH
 
 Times = list[dict[str, Any]]  # by rank, as `StepTimes.document`
 
@@ -35,7 +38,8 @@ class Protocol:
 
     Faults that take hold at once get many short blocks, which drift of the machine hardly
     touches; the others get longer segments. Pairs are added up to the maximum while the cost's
-    half-width is above half a per cent of the step.
+    half-width is above half a per cent of the step, but none where even the maximum would not
+    bring it there: such a fault is itself noisy.
     """
 
     block_steps: int = 7
@@ -87,6 +91,8 @@ def measure(programs: Programs, spec: RunSpec, protocol: Protocol) -> Measured:
             truth = _truth(spec, healthy, faulty)
             tired = time.monotonic() - began > protocol.patience_s
             if truth.half_width_share <= GOOD_HALF_WIDTH or tired or len(rows) >= most:
+                break
+            if truth.half_width_share * math.sqrt(len(rows) / most) > HOPELESS_HALF_WIDTH:
                 break
         pids = programs.group(faulty_key).pids
     except GroupError:
