@@ -19,7 +19,7 @@ from trace_analyzer.collectors.faultlab.pack import pack
 from trace_analyzer.collectors.faultlab.programs import Programs, faulty_group
 from trace_analyzer.collectors.faultlab.prune_nsys import traced_processes
 from trace_analyzer.collectors.faultlab.runfiles import LABEL_NAME, write_bundle_manifest
-from trace_analyzer.collectors.faultlab.session import Session
+from trace_analyzer.collectors.faultlab.session import FaultLostError, Session
 from trace_analyzer.collectors.faultlab.timing import Measured, Protocol
 from trace_analyzer.collectors.faultlab.workload import Workload
 
@@ -202,7 +202,7 @@ class Occasion:
         run = f"{measured.spec.key}.{KINETO}"
         try:
             self._folders.append(session.record_kineto(measured))
-        except GroupError as error:
+        except (GroupError, FaultLostError) as error:
             self._fail(run, str(error))
             return
         seconds = time.monotonic() - began

@@ -100,6 +100,17 @@ def truth_of(
     )
 
 
+def present_share(truth: Truth, steps_ms: Sequence[Sequence[float]], *, mean: bool) -> float | None:
+    """Return the share of the fault's cost that later steps (by rank, in ms) still have.
+
+    None where the cost's interval holds zero: then there is nothing to look for.
+    """
+    if truth.interval_ms[0] <= 0:
+        return None
+    later_ms = _step_ms([np.array(steps_ms, dtype=np.float64)], mean=mean)
+    return (later_ms - truth.healthy.step_ms) / truth.cost_ms
+
+
 def _step_ms(segments: Sequence[Float64Array], *, mean: bool) -> float:
     whole = np.concatenate(segments, axis=1)
     per_rank = whole.mean(axis=1) if mean else np.median(whole, axis=1)

@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
 WORTH, NOTHING = 0.03, 0.02
@@ -39,7 +38,6 @@ class Scored:
     wanted: list[list[str]]  # codes of each injected fault
     cost_ms: float
     step_ms: float
-    near_ms: float  # unprofiled steps right before the recording, else step_ms
     sharp: bool
     mean: bool
     found: list[tuple[str, str, float | None]] = field(default_factory=list)  # code, kind, ms
@@ -110,8 +108,8 @@ class Scored:
 
     @property
     def step_error(self) -> float | None:
-        """Predicted unprofiled step against the one measured nearest to the recording."""
-        return None if self.predicted_ms is None else self.predicted_ms / self.near_ms - 1.0
+        """Predicted unprofiled step against the one that was timed before any profiler ran."""
+        return None if self.predicted_ms is None else self.predicted_ms / self.step_ms - 1.0
 
 
 def labelled(roots: Iterable[Path]) -> list[Path]:
@@ -137,7 +135,6 @@ def score(job: tuple[Path, bool]) -> Scored:
         wanted=[fault["codes"] for fault in faults],
         cost_ms=label["cost_ms"],
         step_ms=label["faulty"]["step_ms"],
-        near_ms=_near(label),
         sharp=label["half_width_share"] <= SHARP_LABEL,
         mean=label["statistic"] == "mean",
         label_ms=tuple(label["cost_interval_ms"]),
@@ -172,14 +169,6 @@ def score(job: tuple[Path, bool]) -> Scored:
         result.interval_ms = (low, high)
     result.replay_error, result.bound = steps.replay_error, steps.bound or ""
     return result
-
-
-def _near(label: dict[str, Any]) -> float:
-    before = label["recording"].get("steps_before_ms")
-    if not before:
-        return float(label["faulty"]["step_ms"])
-    statistic = fmean if label["statistic"] == "mean" else median
-    return max(statistic(steps) for steps in before)
 
 
 def wilson(hits: int, total: int) -> str:
@@ -241,7 +230,7 @@ def scores(runs: Sequence[Scored]) -> list[str]:
         for bound in ("device", "mixed", "host")
     }
     inside = [
-        run.interval_ms[0] <= run.near_ms <= run.interval_ms[1]
+        run.interval_ms[0] <= run.step_ms <= run.interval_ms[1]
         for run in good
         if run.interval_ms is not None and not run.mean
     ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,22 @@ def test_nsys_real_export_keeps_every_activity(tmp_path: Path) -> None:
     assert counts["CUPTI_ACTIVITY_KIND_KERNEL"] == 2 * 3726
     assert counts["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"] == 1157
     assert (tmp_path / "out.sqlite").stat().st_size < source.stat().st_size
+
+
+def test_ranks_without_kernels_in_an_export_are_seen(tmp_path: Path) -> None:
+    source = real_trace("h200-ddp-nsys/healthy_payload.sqlite")
+    assert prune_nsys.traced_processes(source) == 2
+    damaged = tmp_path / "damaged.sqlite"
+    shutil.copyfile(source, damaged)
+    with sqlite3.connect(damaged) as export:
+        export.execute(
+            "delete from CUPTI_ACTIVITY_KIND_KERNEL where globalPid = "
+            "(select max(globalPid) from CUPTI_ACTIVITY_KIND_KERNEL)"
+        )
+    assert prune_nsys.traced_processes(damaged) == 1
+    with sqlite3.connect(tmp_path / "empty.sqlite") as export:
+        export.execute("create table StringIds (id integer, value text)")
+    assert prune_nsys.traced_processes(tmp_path / "empty.sqlite") == 0
 
 
 def test_archives_never_split_a_run_and_stay_below_their_limit(tmp_path: Path) -> None:

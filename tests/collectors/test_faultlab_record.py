@@ -118,3 +118,20 @@ def test_a_run_that_fails_is_noted_and_loses_no_other(
     state = State.load(tmp_path / "state.json")
     assert set(state.done) == {"gpt-tiny-ddp.healthy_1.kineto"}
     assert "no-such-fault" in state.failed["gpt-tiny-ddp.full-precision_-1.kineto"][0]
+
+
+def test_a_fault_that_has_worn_off_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    # The rows right before a recording are the only ones that a session asks for by itself.
+    monkeypatch.setattr(
+        "trace_analyzer.collectors.faultlab.session.segment",
+        lambda *_: [{"step_ms": [0.5, 0.5]}, {"step_ms": [0.5, 0.5]}],
+    )
+    lines: list[str] = []
+    assert occasion(tmp_path, "late-host=2.0", lines).run() == []
+    state = State.load(tmp_path / "state.json")
+    (problem,) = state.failed["gpt-tiny-ddp.late-host_2.kineto"]
+    assert "of the cost were left" in problem
+    assert state.done == {}

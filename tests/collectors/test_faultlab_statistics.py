@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trace_analyzer.collectors.faultlab.statistics import truth_of
+from trace_analyzer.collectors.faultlab.statistics import present_share, truth_of
 
 RANDOM = np.random.default_rng(5)
 
@@ -69,3 +69,11 @@ def test_document_holds_every_step() -> None:
     assert document["steps"] == 60
     assert np.shape(document["step_times_ms"]) == (3, 2, 20)
     assert len(document["segment_step_ms"]) == 3
+
+
+def test_a_fault_that_has_worn_off_is_seen() -> None:
+    truth = truth_of(segments(20, 4, 0.0), segments(23, 4, 0.0), mean=False)
+    assert present_share(truth, [[23.0, 23.0], [24.0, 24.0]], mean=False) == pytest.approx(1)
+    assert present_share(truth, [[20.0, 20.0], [21.0, 21.0]], mean=False) == pytest.approx(0)
+    nothing = truth_of(segments(20, 4, 0.1), segments(20, 4, 0.1), mean=False)
+    assert present_share(nothing, [[20.0], [21.0]], mean=False) is None
