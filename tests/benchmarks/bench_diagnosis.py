@@ -5,6 +5,8 @@ folder below FOLDER that holds a `label.json` of the fault lab is a labelled run
 step times are left out unless `--known` is given, so that the profiled trace alone has to do. One
 line a run: truth, what was found, gain against truth; then the scores, with n and Wilson intervals.
 
+Of two faults injected together both have to be found unless one costs nothing there: 2 % of the step
+or less by itself, or beyond the other, by the runs of the index that have one of them alone.
 A fault that costs less than 3 % of the step is no test of the order of findings: where it costs
 2 % or less, it must not be reported as a fault. Gains are compared only where the label's own 95 %
 half-width is at most 0.5 % of the step.
@@ -13,6 +15,7 @@ half-width is at most 0.5 % of the step.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 import multiprocessing
@@ -20,11 +23,13 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 WORTH, NOTHING = 0.03, 0.02
 SHARP_LABEL = 0.005
+INDEX = Path(__file__).parents[1] / "data" / "faultlab" / "index.csv"
 
 
 @dataclass
@@ -36,6 +41,7 @@ class Scored:
     recorder: str
     kind: str
     wanted: list[list[str]]  # codes of each injected fault
+    needed: list[list[str]]  # of those that cost something: a mix has to name them all
     cost_ms: float
     step_ms: float
     sharp: bool
@@ -84,7 +90,7 @@ class Scored:
     def among_three(self) -> bool:
         """Whether the right cause is one of the first three; for a mix, all of them are."""
         named = [code for code, _, _ in self.found][:3]
-        hits = [any(code in codes for code in named) for codes in self.wanted]
+        hits = [any(code in codes for code in named) for codes in self.needed]
         return all(hits) if self.kind == "mix" else any(hits)
 
     @property
@@ -118,6 +124,31 @@ def labelled(roots: Iterable[Path]) -> list[Path]:
     return sorted(found, key=lambda path: path.name)
 
 
+def _needed(label: dict[str, Any], faults: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Return the codes of the faults that cost more than nothing in a run."""
+    if len(faults) < 2:
+        return [fault["codes"] for fault in faults]
+    alone = _costs_alone()
+    names = [f"{fault['name']}={fault['magnitude']:g}" for fault in faults]
+    costs = [alone.get((label["workload"]["name"], name)) for name in names]
+    least_ms = NOTHING * label["faulty"]["step_ms"]
+    found = []
+    for position, fault in enumerate(faults):
+        own, others = costs[position], [*costs[:position], *costs[position + 1 :]]
+        beyond = None if None in others else label["cost_ms"] - sum(filter(None, others))
+        if all(cost is None or cost > least_ms for cost in (own, beyond)):
+            found.append(fault["codes"])
+    return found or [fault["codes"] for fault in faults]
+
+
+@cache
+def _costs_alone() -> dict[tuple[str, str], float]:
+    """Return what single faults cost, by workload and fault, ms a step."""
+    with INDEX.open() as stream:
+        rows = [row for row in csv.DictReader(stream) if "+" not in row["faults"]]
+    return {(row["workload"], row["faults"]): float(row["cost_ms"]) for row in rows}
+
+
 def score(job: tuple[Path, bool]) -> Scored:
     """Analyse one run as a user would."""
     from trace_analyzer.assembly.report import build_report
@@ -133,6 +164,7 @@ def score(job: tuple[Path, bool]) -> Scored:
         recorder=label["recorder"],
         kind=kind if faults else "control",
         wanted=[fault["codes"] for fault in faults],
+        needed=_needed(label, faults),
         cost_ms=label["cost_ms"],
         step_ms=label["faulty"]["step_ms"],
         sharp=label["half_width_share"] <= SHARP_LABEL,
