@@ -266,6 +266,26 @@ def test_a_late_rank_that_exists_stays() -> None:
     assert slow.swaps[0].host_ns < 0.01 * slow.time.median_ns
 
 
+def test_a_known_step_below_what_any_host_allows_is_the_devices() -> None:
+    """The host is predicted to decide; the known step is shorter than its GPU's work was."""
+    slow = study(open_run(str(real_trace("h200-ddp/slow_cpu_rank"))))
+    free = replay(slow)
+    assert isinstance(free, Replay)
+    edit = free.edit()
+    for number in free.ranks:
+        edit.all_host(number, 0.25)
+    floor_ns = free.gain(edit).left_ns
+    assert free.bound != "device"
+    told = replay(slow, 0.98 * floor_ns)
+    assert isinstance(told, Replay)
+    assert told.bound == "device"
+    assert told.time.median_ns == pytest.approx(0.98 * floor_ns, rel=0.004)
+    pauses = told.edit()
+    for number in told.ranks:
+        pauses.all_host(number, 0.5)
+    assert told.gain(pauses).gain_ns < 0.01 * floor_ns
+
+
 def test_a_gain_that_a_faster_host_would_not_have_is_unsure(healthy: Replay) -> None:
     """The GPU decides this step: what only the host gains is nothing, with an interval from 0."""
     gain = healthy.gain_of(lambda edit: edit.all_host(1, 0.5))

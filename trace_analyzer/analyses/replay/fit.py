@@ -72,7 +72,9 @@ def fitted(clean: Clean, known_ns: float) -> Fit:
     """Return the factors with which T comes nearest to a known unprofiled step, ns.
 
     Where the device decides, its durations are scaled; else the host's time is. T grows with
-    either, so that bisection finds the factor; no factor is taken that does not reach the step.
+    either, so that bisection finds the factor. A known step that no host is fast enough for is one
+    that the device decides: the host then gets the largest factor that does not lengthen it, and
+    the rest of the miss is the device's.
     """
     predicted = clean.time(Fit())
     off = known_ns / predicted.median_ns - 1.0
@@ -83,14 +85,19 @@ def fitted(clean: Clean, known_ns: float) -> Fit:
             return Fit()
         around = (1.0 - 2 * LARGEST_DEVICE_SHIFT, 1.0 + 2 * LARGEST_DEVICE_SHIFT)
         return _found(clean, known_ns, lambda factor: Fit(device=factor), around)
-    return _found(clean, known_ns, lambda factor: Fit(host=factor), SCALES)
+    host = _found(clean, known_ns, lambda factor: Fit(host=factor), SCALES)
+    over = known_ns / clean.time(host).median_ns
+    if 1.0 - LARGEST_DEVICE_SHIFT <= over < 1.0 - MET_SHARE:
+        return Fit(host=host.host * over, device=over)
+    return host
 
 
 def _found(
     clean: Clean, known_ns: float, fit: Callable[[float], Fit], bounds: tuple[float, float]
 ) -> Fit:
     low, high = bounds
-    if not clean.time(fit(low)).median_ns < known_ns < clean.time(fit(high)).median_ns:
+    known_ns = max(known_ns, clean.time(fit(low)).median_ns * (1.0 + MET_SHARE))
+    if known_ns >= clean.time(fit(high)).median_ns:
         return Fit()
     for _ in range(12):
         middle = float(np.sqrt(low * high))
