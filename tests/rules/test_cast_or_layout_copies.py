@@ -6,6 +6,7 @@ import pytest
 
 from tests.rules.loop import Loop, diagnosed, recoverable_ms, single
 from tests.rules.recorded import diagnosed_recording
+from trace_analyzer.analyses.channels_first import channels_first
 from trace_analyzer.rules.cast_or_layout_copies import RULE
 from trace_analyzer.tables import HostCategory, OperationKind
 
@@ -124,3 +125,101 @@ def test_recorded_healthy_run_casts_each_weight_once() -> None:
     found = diagnosed_recording(RULE, "gpt-small-single.healthy_1.kineto")
     assert not found.findings
     assert found.checks[0].state == "passed"
+
+
+NORM = "void at::native::batch_norm_{}<c10::BFloat16, float>(int)"
+STATISTICS, TRANSFORM, BACKWARD = (
+    NORM.format(part)
+    for part in ("collect_statistics_kernel", "transform_input_kernel", "backward_kernel")
+)
+RELU = (
+    "void at::native::vectorized_elementwise_kernel<8, at::native::(anonymous namespace)::"
+    "launch_clamp_scalar(at::TensorIteratorBase&), std::array<char*, 2ul> >(int)"
+)
+CONVERSION = "void cudnn::ops::nchwToNhwcKernel<__half, __half>"
+
+
+def convolutions(loop: Loop, *, conversion: str = CONVERSION) -> None:
+    """Run two layers with 64 and 128 channels: their kernels take 100 µs and 300 µs a pass."""
+    layers = ((64, 100), (128, 300), (64, 20))
+    for channels, once in layers:
+        loop.launch(conversion, 50)
+        loop.launch(GEMM, 500)
+        loop.launch(STATISTICS, 4 * once, grid=channels)
+        loop.launch(TRANSFORM, 2 * once, grid=channels)
+        loop.launch(RELU, once)
+    for channels, once in reversed(layers):
+        loop.launch(BACKWARD, 15 * once, grid=channels)
+        loop.launch(GEMM, 1_000)
+
+
+def test_channels_first_cost_more_than_their_transpositions() -> None:
+    found = diagnosed(RULE, single(lambda loop, _: convolutions(loop)))
+    (finding,) = found.findings
+    # Passes a layer: 4 + 2 + 15 as they are, 1 + 2 + 5 at worst, and half of that at best.
+    least, most = (3 * 50 + (21 - left) * 420 for left in (8, 4))
+    assert recoverable_ms(found) == pytest.approx((least + most) / 2e3, abs=0.05)
+    assert finding.recoverable_interval_ms is not None
+    low, high = finding.recoverable_interval_ms
+    assert low < least / 1e3 < most / 1e3 < high
+    assert finding.confidence == "medium"
+    assert "channels come first" in finding.title
+
+
+def test_channels_first_without_transposed_convolutions_are_no_mistake() -> None:
+    found = diagnosed(RULE, single(lambda loop, _: convolutions(loop, conversion=GEMM)))
+    assert not found.findings
+
+
+def test_each_batch_norm_of_backward_belongs_to_the_last_open_layer_with_its_channels() -> None:
+    run = single(lambda loop, _: convolutions(loop))
+    rank = run.ranks[0]
+    slow = channels_first(rank)
+    operations = rank.operations
+    length = (operations.end_ns - operations.start_ns)[slow.row]
+    # 4 of 1 and 15 of 5 passes are too long; the transform is what the others are held against.
+    share = {STATISTICS: 1 / 4, TRANSFORM: 1.0, BACKWARD: 5 / 15}
+    wanted = [share[rank.names[name]] for name in operations.name[slow.row].tolist()]
+    assert slow.longest_ns == pytest.approx(length * wanted)
+    assert slow.shortest_ns == pytest.approx(length * wanted / 2)
+    assert slow.bounded
+
+
+def test_without_an_element_wise_kernel_behind_the_worse_limit_is_all_that_is_known() -> None:
+    def body(loop: Loop, _: int) -> None:
+        loop.launch(CONVERSION, 50)
+        loop.launch(STATISTICS, 400, grid=64)
+        loop.launch(TRANSFORM, 200, grid=64)
+        loop.launch(CAST, 50)
+
+    slow = channels_first(single(body).ranks[0])
+    assert not slow.bounded
+    assert slow.shortest_ns == pytest.approx(slow.longest_ns)
+
+
+def test_unaligned_products_of_convolutions_are_channels_first_too() -> None:
+    odd = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_64x64_nn_align1>(Params)"
+
+    def body(loop: Loop, _: int) -> None:
+        loop.launch(CONVERSION, 50)
+        loop.launch(odd, 300)  # a product of another layer
+        loop.inside(
+            "aten::cudnn_convolution",
+            lambda: loop.launch(odd, 300),
+            category=HostCategory.OPERATOR,
+        )
+
+    rank = single(body).ranks[0]
+    slow = channels_first(rank)
+    assert not slow.norm.any()
+    assert len(slow.row) * 2 == sum("align1" in rank.names[n] for n in rank.operations.name)
+    assert slow.longest_ns == pytest.approx(300_000)
+    assert slow.shortest_ns == pytest.approx(150_000)
+
+
+def test_recorded_channels_first_run_holds_its_cost() -> None:
+    found = diagnosed_recording(RULE, "conv-small-ddp.channels-first_1.kineto")
+    (finding,) = found.findings
+    assert finding.recoverable_interval_ms is not None
+    low, high = finding.recoverable_interval_ms
+    assert low < 30.07 < high  # measured without a profiler

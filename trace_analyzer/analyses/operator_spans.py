@@ -7,7 +7,7 @@ import numpy as np
 from trace_analyzer import intervals
 from trace_analyzer.intervals import Intervals
 from trace_analyzer.model import Rank
-from trace_analyzer.schema import AnyArray, Int64Array
+from trace_analyzer.schema import AnyArray, BoolArray, Int64Array
 from trace_analyzer.tables import HostCategory
 
 
@@ -25,6 +25,29 @@ def sole_launches(rank: Rank, op_rows: AnyArray) -> Int64Array:
 def has_operators(rank: Rank) -> bool:
     """Return whether operators were recorded, so that host time can be told by operator."""
     return bool(np.any(rank.events.category == HostCategory.OPERATOR))
+
+
+def launched_inside(rank: Rank, op_rows: AnyArray, named: BoolArray) -> BoolArray:
+    """Return which GPU operations were launched inside host events of some names, on their thread.
+
+    `named` has one entry a name of the rank.
+    """
+    events, launch = rank.events, rank.operations.launch[op_rows]
+    outer = np.flatnonzero(named[events.name])
+    found = np.zeros(len(launch), dtype=np.bool_)
+    known = np.flatnonzero(launch >= 0)
+    if not len(outer) or not len(known):
+        return found
+    thread, begun = rank.calls.thread[launch[known]], rank.calls.start_ns[launch[known]]
+    for value in np.unique(thread).tolist():
+        here = outer[events.thread[outer] == value]
+        if not len(here):
+            continue
+        mine = thread == value
+        reach = np.maximum.accumulate(events.end_ns[here])
+        at = np.searchsorted(events.start_ns[here], begun[mine], side="right") - 1
+        found[known[mine]] = (at >= 0) & (begun[mine] < reach[np.maximum(at, 0)])
+    return found
 
 
 def spans_of_launches(rank: Rank, calls: Int64Array) -> Intervals:

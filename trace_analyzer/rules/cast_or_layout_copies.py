@@ -2,18 +2,24 @@
 
 ## What it finds
 Kernels that compute nothing: tensors copied into another memory layout, and weights that autocast
-casts again for every micro-batch.
+casts again for every micro-batch. Where convolutions transpose their operands, also what else is slow
+because channels come first.
 
 ## Why it costs
 Such a copy reads and writes the whole tensor, and its launch takes the host as long as that of any
-kernel. What uses the tensor could often read it as it is.
+kernel. What uses the tensor could often read it as it is. With channels first, batch norms give each
+channel one block, which fills few multiprocessors, and 1x1 convolutions multiply unaligned rows.
 
 ## How it is measured
 Layout copies by the names of their kernels: strided copies of one type, transpositions around
 convolutions, and device-to-device copies made by `contiguous` or `clone`. Casts of weights by their
 backward node, behind which a gradient is accumulated; a cast is repeated if an earlier forward pass
 of the same step made the same ones. The replay takes these kernels out, with the host time of the
-operators that launch nothing else.
+operators that launch nothing else. Batch norms with channels first, beside transposed convolutions,
+take less with channels last: at worst as long for each time they go over a tensor as the transform
+among them, at best as the element-wise kernel behind, which has the same tensor. The gain is the
+middle, its interval reaches to both. Unaligned products of convolutions: between no gain and the
+ratio of aligned ones.
 
 ## When it is wrong
 Some kernels need a layout, and then the copy moves into them. Casts of activations are not counted:
@@ -31,29 +37,33 @@ PyTorch: autocast and its cache of weights; channels last memory format; FSDP2 m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trace_analyzer.analyses.channels_first import CONVERSIONS, ChannelsFirst, channels_first
+from trace_analyzer.analyses.operator_spans import launched_inside
 from trace_analyzer.analyses.weight_casts import repeated_casts
 from trace_analyzer.rules.context import Context, rank_list
 from trace_analyzer.rules.kernel_sets import (
     Rows,
+    busy_ns,
     computing,
     kernel_codes,
     listed,
     marked,
+    saved_ns,
     take_out,
     worst,
 )
 from trace_analyzer.rules.rule import Answer, Cause, Passed, Rule
-from trace_analyzer.tables import HostCategory, OperationKind
+from trace_analyzer.tables import OperationKind
 
 if TYPE_CHECKING:
     from trace_analyzer.analyses.replay.edit import Edit
     from trace_analyzer.model import Rank
-    from trace_analyzer.schema import BoolArray, Int64Array
+    from trace_analyzer.schema import BoolArray, Float64Array, Int64Array
 
 # A strided copy is PyTorch's plain `elementwise_kernel` around its copy functor (contiguous copies are
 # "unrolled_" and "vectorized_"); since version 2 it says "nocast" where the type stays.
@@ -64,24 +74,25 @@ _TRANSPOSED = re.compile(
     r"|\bpermute_?kernel",
     re.IGNORECASE,
 )
-_CONVOLUTION = re.compile(r"nchwToNhwc|nhwcToNchw|tensorTransformGeneric", re.IGNORECASE)
 _COPYING = ("aten::contiguous", "aten::clone")
 
 
 def find(context: Context) -> Answer:
     """Return a cause for layout copies, and one for weights cast again."""
     layout: dict[int, Int64Array] = {}
+    first: dict[int, ChannelsFirst] = {}
     casts: dict[int, Int64Array] = {}
     for number, item in context.ranks.items():
         copied = _layout_copies(context, number)
         if bool(context.in_steady(number)[copied].any()):
             layout[number] = copied
+            first[number] = channels_first(item.rank)
         again = repeated_casts(item.rank, item.steps, kernel_codes(context, number))
         if bool(context.in_steady(number)[again].any()):
             casts[number] = again
     causes: list[Cause] = []
     if layout:
-        causes.append(_layout_cause(context, layout))
+        causes.append(_layout_cause(context, layout, first))
     if casts:
         causes.append(_cast_cause(context, casts))
     if not causes:
@@ -106,25 +117,12 @@ def _layout_copies(context: Context, number: int) -> Int64Array:
 
 def _copied_whole(rank: Rank) -> BoolArray:
     """Return which device-to-device copies `contiguous` or `clone` made."""
-    operations, events = rank.operations, rank.events
+    operations = rank.operations
     device = np.fromiter(("DtoD" in text for text in rank.names), np.bool_, len(rank.names))
-    copies = (operations.kind == OperationKind.MEMCPY) & device[operations.name]
-    found = np.zeros(len(operations), dtype=np.bool_)
-    rows = np.flatnonzero(copies & (operations.launch >= 0))
+    rows = np.flatnonzero((operations.kind == OperationKind.MEMCPY) & device[operations.name])
     asked = np.fromiter((text in _COPYING for text in rank.names), np.bool_, len(rank.names))
-    outer = asked[events.name] & (events.category == HostCategory.OPERATOR)
-    if not len(rows) or not bool(outer.any()):
-        return found
-    thread = rank.calls.thread[operations.launch[rows]]
-    begun = rank.calls.start_ns[operations.launch[rows]]
-    for value in np.unique(thread).tolist():
-        here = np.flatnonzero(outer & (events.thread == value))
-        mine = thread == value
-        reach = np.maximum.accumulate(events.end_ns[here]) if len(here) else events.end_ns[here]
-        at = np.searchsorted(events.start_ns[here], begun[mine], side="right") - 1
-        found[rows[mine]] = (at >= 0) & (
-            begun[mine] < reach[np.maximum(at, 0)] if len(here) else False
-        )
+    found = np.zeros(len(operations), dtype=np.bool_)
+    found[rows[launched_inside(rank, rows, asked)]] = True
     return found
 
 
@@ -136,12 +134,33 @@ def _without(context: Context, chosen: Rows) -> Callable[[Edit], None]:
     return edit
 
 
-def _layout_cause(context: Context, chosen: Rows) -> Cause:
+def _channels_last(
+    context: Context,
+    copies: Rows,
+    first: Mapping[int, ChannelsFirst],
+    after: Callable[[ChannelsFirst], Float64Array],
+) -> Callable[[Edit], None]:
+    """Return the edit: no copies, and kernels that channels in front make slow take less."""
+    without = _without(context, copies)
+
+    def edit(change: Edit) -> None:
+        without(change)
+        for number, slow in first.items():
+            operations = context.study.ranks[number].rank.operations
+            length = np.maximum((operations.end_ns - operations.start_ns)[slow.row], 1)
+            change.scale_duration(number, slow.row, after(slow) / length)
+
+    return edit
+
+
+def _layout_cause(context: Context, chosen: Rows, first: Mapping[int, ChannelsFirst]) -> Cause:
     number, busy = worst(context, chosen)
     rows = chosen[number]
     count = context.per_step_ns(number, int(context.in_steady(number)[rows].sum()))
     rank = context.study.ranks[number].rank
-    around = context.named(number, _CONVOLUTION)[rank.operations.name[rows]]
+    around = context.named(number, CONVERSIONS)[rank.operations.name[rows]]
+    slow = first[number]
+    most = saved_ns(context, number, slow.row, slow.shortest_ns)
     general = (
         "Remove `.contiguous()` where the next operation takes strides; keep one layout from "
         "block to block instead of transposing back and forth."
@@ -150,24 +169,66 @@ def _layout_cause(context: Context, chosen: Rows) -> Cause:
         "For convolutions: `model.to(memory_format=torch.channels_last)` and the same for the "
         "input batch."
     )
+    evidence = [listed(context, number, rows, None, f"Copies into another layout on rank {number}")]
+    proof = f"They take {busy / 1e6:.1f} ms a step on rank {number} and compute nothing."
+    limits = "Where an operation needs the other layout, its copy can only move, not go."
+    edit = _without(context, chosen)
+    between = None
+    if most > 0:
+        least = saved_ns(context, number, slow.row, slow.longest_ns)
+        taken = busy_ns(context, number, slow.row)
+        evidence.append(
+            listed(
+                context,
+                number,
+                slow.row,
+                slow.middle_ns,
+                f"Kernels that are slow because channels come first, on rank {number}",
+            )
+        )
+        proof += (
+            f" Batch norms and 1x1 convolutions with channels first take {taken / 1e6:.1f} ms; with "
+            f"channels last, {least / 1e6:.1f} to {most / 1e6:.1f} ms less."
+        )
+        limits += (
+            " What channels last saves beside the copies is the middle of two limits:"
+            " kernels as fast as the fastest of these batch norms"
+            + (", or as the element-wise kernels behind them." if slow.bounded else ", or no gain.")
+        )
+        edit = _channels_last(context, chosen, first, lambda item: item.middle_ns)
+        between = (
+            _channels_last(context, chosen, first, lambda item: item.longest_ns),
+            _channels_last(context, chosen, first, lambda item: item.shortest_ns),
+        )
     return Cause(
         title=(
             f"{count:.0f} kernels a step only copy tensors into another layout "
-            f"on {rank_list(chosen)}."
+            f"on {rank_list(chosen)}"
+            + (", and others are slow because channels come first." if most > 0 else ".")
         ),
-        proof=f"They take {busy / 1e6:.1f} ms a step on rank {number} and compute nothing.",
+        proof=proof,
         rival="Not casts of mixed precision. These kernels keep the type.",
-        limits="Where an operation needs the other layout, its copy can only move, not go.",
-        edit_text="these copies are not made",
-        ranks=tuple(chosen),
-        ceiling_ns=busy,
-        edit=_without(context, chosen),
-        evidence=(
-            listed(context, number, rows, None, f"Copies into another layout on rank {number}"),
+        limits=limits,
+        edit_text=(
+            "channels come last: these copies are not made, and batch norms and 1x1 convolutions "
+            "take less"
+            if most > 0
+            else "these copies are not made"
         ),
+        ranks=tuple(chosen),
+        ceiling_ns=busy + most,
+        edit=edit,
+        limits_of_gain=between,
+        evidence=tuple(evidence),
         ranges=marked(context, chosen, "layout copy"),
         explains_late=len(chosen) < len(context.ranks),
         actions=(channels, general) if bool(around.any()) else (general, channels),
+        confidence="medium" if most > 0 else "high",
+        confidence_reason=(
+            "what the kernels for channels last take is in no trace with channels first"
+            if most > 0
+            else ""
+        ),
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from trace_analyzer.analyses.replay.replay import Gain
+from trace_analyzer.analyses.replay.replay import Gain, Replay
 from trace_analyzer.analyses.replay.simulate import ReplayError
 from trace_analyzer.findings import Check, Finding
 from trace_analyzer.rules.context import Context
 from trace_analyzer.rules.rule import Cause, Confidence, Kind, NotApplicable, Passed, Rule
+
+if TYPE_CHECKING:
+    from trace_analyzer.analyses.replay.edit import Edit
 
 # Below this share of the step nothing is told from noise: two healthy runs of an eager loop
 # differ by it.
@@ -95,7 +98,7 @@ def _judge(context: Context, rule: Rule, cause: Cause) -> Judged | Check:
         return Judged(
             rule=rule, cause=cause, kind=_lowered(rule, kind, share), gain=None, share=share
         )
-    gain = context.replay.gain_of(cause.edit, mean=cause.mean)
+    gain = _gain(context.replay, cause, cause.edit)
     share = gain.gain_ns / total if total else 0.0
     if share < LEAST_SHARE:
         return _state(rule, "passed", _small(cause, max(share, 0.0), ""), "")
@@ -107,6 +110,18 @@ def _judge(context: Context, rule: Rule, cause: Cause) -> Judged | Check:
         )
         return _state(rule, "not-distinguishable", reason, "more recorded steps")
     return Judged(rule=rule, cause=cause, kind=_lowered(rule, kind, share), gain=gain, share=share)
+
+
+def _gain(replay: Replay, cause: Cause, edit: Callable[[Edit], None]) -> Gain:
+    """Return what a fix gives back, with an interval that reaches to the rule's own limits."""
+    gain = replay.gain_of(edit, mean=cause.mean)
+    if cause.limits_of_gain is None:
+        return gain
+    least, most = (replay.gain_of(limit, mean=cause.mean) for limit in cause.limits_of_gain)
+    low, high = gain.interval_ns
+    return replace(
+        gain, interval_ns=(min(low, least.interval_ns[0]), max(high, most.interval_ns[1]))
+    )
 
 
 def _step_ns(context: Context, cause: Cause) -> float:

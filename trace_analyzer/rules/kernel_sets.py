@@ -62,9 +62,10 @@ def take_out(
 ) -> None:
     """Take GPU operations out of a replay, with the host time that exists only to launch them.
 
-    With recorded operators that is the time of those which launch nothing else; without them, the
-    launch calls and what precedes each. With `runs`, all from the first to the last of operations
-    that are launched one after the other: a part of the program is gone.
+    With recorded operators that is the time of those which launch nothing else, and the launch
+    calls themselves in others; without them, the launch calls and what precedes each. With `runs`,
+    all from the first to the last of operations that are launched one after the other: a part of
+    the program is gone.
     """
     rank = context.study.ranks[number].rank
     if runs:
@@ -76,7 +77,8 @@ def take_out(
         return
     calls = sole_launches(rank, rows)
     change.remove(number, rows, launch=False)
-    change.host(number, spans_of_launches(rank, calls))
+    made = intervals.union(rank.calls.start_ns[calls], rank.calls.end_ns[calls])
+    change.host(number, intervals.merge(spans_of_launches(rank, calls), made))
 
 
 def worst(context: Context, chosen: Rows) -> tuple[int, float]:

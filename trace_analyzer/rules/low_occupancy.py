@@ -17,7 +17,8 @@ blocks by as much, but by no more than half, because memory may decide instead.
 
 ## When it is wrong
 Kernels of other streams may fill the gaps. Kernels bound by memory do not gain by full waves. Tiny
-kernels have few blocks by nature; those below 20 µs are left out.
+kernels have few blocks by nature; those below 20 µs are left out, and so is what is slow only because
+convolutions keep their channels first, which is another rule's.
 
 ## What to do
 Make sizes multiples of 64 or 128: pad the vocabulary and hidden sizes. For few blocks, larger
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trace_analyzer.analyses.channels_first import channels_first
 from trace_analyzer.analyses.contention import matrix_names
 from trace_analyzer.analyses.launch_fill import device_of, fill, with_blocks
 from trace_analyzer.analyses.matrix_rates import alignment_speedup, alignments
@@ -66,6 +68,8 @@ def find(context: Context) -> Answer:
         length = (operations.end_ns - operations.start_ns).astype(np.float64)
         left = length.copy()
         computes = computing(context, number)
+        # Slow because of their layout, whose fix is another rule's.
+        computes[channels_first(rank).row] = False
         matrix = computes & matrix_names(rank)[operations.name]
         aligned = alignments(rank.names)[operations.name]
         badly = matrix & (aligned > 0) & (aligned < 16)

@@ -27,6 +27,8 @@ class Cause:
     `mean` asks for mean steps: for causes that come and go. `kind` overrides the rule's.
     `explains_late` says that the cause makes its ranks late for their peers, so that it
     explains a RANK finding about them. `size` 0…1 orders causes without milliseconds.
+    `limits_of_gain` are edits for the least and the most that the fix may give, where a rule knows
+    what it cannot know: the interval of the gain reaches to both.
     """
 
     title: str
@@ -36,6 +38,7 @@ class Cause:
     actions: tuple[str, ...]
     edit: Callable[[Edit], None] | None = None
     edit_text: str = ""
+    limits_of_gain: tuple[Callable[[Edit], None], Callable[[Edit], None]] | None = None
     rival: str = ""
     limits: str = ""
     evidence: tuple[Evidence, ...] = ()
