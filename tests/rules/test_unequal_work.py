@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.rules.loop import diagnosed, recoverable_ms
-from tests.rules.ranks import Ranks
+from tests.rules.loop import context_of, diagnosed, recoverable_ms
+from tests.rules.ranks import COMPUTE, LATENCY, Ranks
 from tests.rules.recorded import diagnosed_recording
 from trace_analyzer.analyses.unequal_work import Work, compare, line_up
 from trace_analyzer.model import Run
+from trace_analyzer.rules import late_rank_device, slow_device
+from trace_analyzer.rules.judge import diagnose
 from trace_analyzer.rules.unequal_work import RULE
+from trace_analyzer.tables import OperationKind
 
 MB = 1_000_000
+GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 
 
 def trained(world: int = 2, extra: int = 0, more: tuple[float, ...] = (), steps: int = 6) -> Run:
@@ -50,6 +54,42 @@ def test_a_larger_batch_on_one_rank_is_given_its_peers_durations() -> None:
     assert finding.ranks == [2]
     assert "25 % more blocks" in finding.title
     assert recoverable_ms(found) == pytest.approx(0.25 * 6.0, abs=0.1)
+
+
+def with_memsets(kinds: tuple[int, ...]) -> Run:
+    """Return a run whose last rank has a larger batch, for which a library clears workspaces.
+
+    Its products keep the same launches, one block a multiprocessor, and take longer all the same.
+    """
+    ranks = Ranks()
+    for _ in range(6):
+        ranks.step()
+        for rank, memsets in enumerate(kinds):
+            larger = 1.25 if rank else 1.0
+            for _ in range(20):
+                ranks.kernels(1, 300 * larger, GEMM, rank, grid=132)
+                ranks.kernels(1, 100 * larger, "relu", rank, grid=round(1_000 * larger))
+            for _ in range(memsets):
+                start = max(ranks.now[rank] + LATENCY, ranks.free[rank, COMPUTE])
+                memset = OperationKind.MEMSET
+                ranks.launch(rank, "Memset (Device)", start, start + 1_000, COMPUTE, kind=memset)
+        ranks.collective(8 * MB)
+        ranks.join()
+        ranks.kernels(2, 300, "adam")
+    return ranks.run()
+
+
+def test_memory_that_is_set_more_often_does_not_keep_kernels_from_lining_up() -> None:
+    found = diagnosed(RULE, with_memsets((0, 7)))
+    assert recoverable_ms(found) == pytest.approx(0.25 * 20 * 0.4, abs=0.1)
+
+
+def test_more_work_in_launches_that_look_alike_is_no_slow_gpu() -> None:
+    rules = [late_rank_device.RULE, slow_device.RULE, RULE]
+    found = diagnose(context_of(with_memsets((0, 7))), rules)
+    assert [finding.code for finding in found.findings] == ["RANK003"]
+    states = {check.code: check.state for check in found.checks}
+    assert states["RANK002"] == "not-applicable"
 
 
 def test_random_image_sizes_make_another_rank_last_every_step() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from trace_analyzer import intervals
 from trace_analyzer.analyses.contention import ALONE, matrix_names, resident_share
 from trace_analyzer.analyses.study import RankStudy
-from trace_analyzer.analyses.unequal_work import Work, line_up
+from trace_analyzer.analyses.unequal_work import LEAST_LARGER, Work, line_up
 from trace_analyzer.schema import BoolArray, Float64Array, Int64Array
 
 # GPUs of one model differ by about 8 % on average in large clusters, by power and cooling (Sinha et
@@ -99,7 +99,11 @@ def _peers(number: int, ranks: list[int]) -> list[int]:
 
 
 def _same(own: Work, other: Work) -> tuple[Int64Array, Int64Array]:
-    """Return positions of the kernels that both launch, with the same size, step by step."""
+    """Return positions of the kernels that both launch, with the same size, step by step.
+
+    Steps in which one has larger launches are left out: it computes more in the others too, where
+    a launch does not show it (a kernel with one block a multiprocessor, a sum over rows).
+    """
     left: list[Int64Array] = []
     right: list[Int64Array] = []
     known: dict[tuple[bytes, bytes], tuple[Int64Array, Int64Array]] = {}
@@ -109,6 +113,9 @@ def _same(own: Work, other: Work) -> tuple[Int64Array, Int64Array]:
         if key not in known:
             known[key] = line_up(own.name[a], other.name[b])
         here, there = known[key]
+        mine, theirs = int(own.blocks[a][here].sum()), int(other.blocks[b][there].sum())
+        if abs(mine - theirs) >= LEAST_LARGER * theirs:
+            continue
         equal = (own.name[a][here] == other.name[b][there]) & (
             own.blocks[a][here] == other.blocks[b][there]
         )
@@ -128,7 +135,7 @@ def against_itself(item: RankStudy, own: Work) -> tuple[Pace | None, Float64Arra
     undisturbed = length.copy()
     steps = np.unique(own.step).tolist()
     parts = [own.of_step(step) for step in steps]
-    alike = [part for part in parts if np.array_equal(own.name[part], own.name[parts[-1]])]
+    alike = [part for part in parts if _equal(own, part, parts[-1])]
     if len(alike) < LEAST_STEPS:
         return None, undisturbed
     table = np.stack([length[part] for part in alike])
@@ -146,6 +153,13 @@ def against_itself(item: RankStudy, own: Work) -> tuple[Pace | None, Float64Arra
             np.tile(matrix[kept], count),
         ),
         undisturbed,
+    )
+
+
+def _equal(own: Work, one: slice, other: slice) -> bool:
+    """Return whether two steps launch the same kernels with the same sizes."""
+    return np.array_equal(own.name[one], own.name[other]) and np.array_equal(
+        own.blocks[one], own.blocks[other]
     )
 
 

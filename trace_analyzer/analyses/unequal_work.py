@@ -21,6 +21,8 @@ from trace_analyzer.tables import OperationKind, WorkClass
 # Stretches longer than this (kernels of one rank times those of the other, where they differ) are
 # cut into shorter ones first: lining up takes the product, a quarter of a second for this much.
 LARGEST_PRODUCT = 1_000_000
+# Launches that differ by less in all are another choice of kernels, not another size.
+LEAST_LARGER = 0.01
 # So many kernels in a row tell where in a step they stand.
 WINDOW = 4
 

@@ -47,7 +47,7 @@ def find(context: Context) -> Answer:
     paces = against_peers(context.ranks, works(context.ranks))
     if not paces:
         return NotApplicable(
-            reason="ranks launch no kernels that can be compared",
+            reason="no kernels can be compared: ranks launch others, or compute more in every step",
             needs="ranks that launch the same kernels, some of them without communication beside",
         )
     slow = {number: pace for number, pace in paces.items() if pace.overall >= 1.0 + USUAL_SPREAD}
@@ -124,7 +124,7 @@ RULE = Rule(
     code="RANK002",
     name="late-rank-device",
     kind="fault",
-    status="experimental",
+    status="stable",
     needs="the traces of all ranks",
     find=find,
 )

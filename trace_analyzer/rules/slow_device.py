@@ -9,11 +9,12 @@ Every kernel on the GPU takes longer, and in a run of several ranks all wait for
 
 ## How it is measured
 Kernels are compared one by one with those of the peers, where none has communication beside it, and
-with the same kernels of other steps. All of them slower by mathematics and not by memory: a clock.
-Few of them many times slower: somebody else's work in between. Computing kernels on other streams
-beside them: the process itself. A rank counts from 8 % on against its peers (as much as GPUs of one
-model differ), from 15 % on against itself. The replay gives the kernels the durations of the peers,
-or those that they have undisturbed.
+with the same kernels of other steps. Steps in which one rank has larger launches are left out: what
+it computes more does not show in every launch. All of them slower by mathematics and not by memory:
+a clock. Few of them many times slower: somebody else's work in between. Computing kernels on other
+streams beside them: the process itself. A rank counts from 8 % on against its peers (as much as
+GPUs of one model differ), from 15 % on against itself. The replay gives the kernels the durations
+of the peers, or those that they have undisturbed.
 
 ## When it is wrong
 Without a peer, a GPU that is always slow looks healthy. What the clock was, and whose the other work
@@ -249,7 +250,7 @@ RULE = Rule(
     code="GPU004",
     name="slow-device",
     kind="fault",
-    status="experimental",
+    status="stable",
     needs="several ranks, or at least three alike steps",
     find=find,
 )

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trace_analyzer.analyses.unequal_work import Comparison, Work, compare, works
+from trace_analyzer.analyses.unequal_work import LEAST_LARGER, Comparison, Work, compare, works
 from trace_analyzer.findings import Evidence
 from trace_analyzer.rules.context import Context, rank_list
 from trace_analyzer.rules.kernel_sets import listed, marked, take_out, worst
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 LEAST_ALIKE = 0.5
 # In how many steps of ten a rank must have more than its peers to have more in general.
 MOST_STEPS = 0.8
-# Launches that differ by less are another choice of kernels, not another size.
-LEAST_LARGER = 0.01
 
 
 def find(context: Context) -> Answer:

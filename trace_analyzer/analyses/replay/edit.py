@@ -132,12 +132,25 @@ class Edit:
             self.batches(rank, peer_pace(self.base, self.place(rank)))
         if device:
             mine = self.base.op_rank == self.place(rank)
-            found = like_peers_device(self.base, self.place(rank))
+            found = like_peers_device(self.base, self.place(rank), self._identity())
             self.column("op_base_ns")[mine] = found[mine]
 
     def balanced(self) -> None:
         """Let every rank's kernels take the mean over ranks, as if work were shared out evenly."""
-        self.column("op_base_ns")[:] = balanced_device(self.base)
+        self.column("op_base_ns")[:] = balanced_device(self.base, self._identity())
+
+    def _identity(self) -> Int64Array:
+        """Return a number for each operation of the program, equal for the same name on any rank."""
+        numbers: dict[str, int] = {}
+        found = np.full(self.base.operations, NONE, dtype=np.int64)
+        for number, part in self.built.parts.items():
+            rank = self.ranks[number]
+            codes = np.array(
+                [numbers.setdefault(text, len(numbers)) for text in rank.names], dtype=np.int64
+            )
+            first = int(np.searchsorted(self.base.op_rank, self.place(number)))
+            found[first : first + len(part.op_row)] = codes[rank.operations.name[part.op_row]]
+        return found
 
     # Device ---------------------------------------------------------------------------------
 

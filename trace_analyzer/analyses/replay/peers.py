@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trace_analyzer.analyses.replay.program import COMM, NONE, Program
+from trace_analyzer.analyses.replay.program import COMM, COPY, NONE, Program
+from trace_analyzer.analyses.unequal_work import line_up
 from trace_analyzer.schema import AnyArray, Float64Array, Int64Array
+
+# The median of so many peers stands for all, where kernels have to be lined up by name.
+MOST_PEERS = 7
 
 
 def like_peers_host(program: Program, place: int) -> tuple[Int64Array, Int64Array]:
@@ -86,59 +90,94 @@ def _at_last(own: _Pieces, extra: Float64Array) -> Float64Array:
     return added
 
 
-def like_peers_device(program: Program, place: int) -> Int64Array:
+def like_peers_device(program: Program, place: int, identity: Int64Array) -> Int64Array:
     """Return `op_base_ns` with one rank's kernels and copies as long as its peers' median.
 
-    Operations are compared in order of their stream inside a step; streams and steps in which
-    ranks differ in number are left as they are.
+    Operations are compared in order of their stream inside a step, kernels and copies by
+    themselves. Where no peer has as many, they are lined up by `identity` (one number for each
+    operation, equal for the same kernel); what has no counterpart is left as it is.
     """
     base = program.op_base_ns.copy()
     step = program.step_of_operation()
     peers = [other for other in range(len(program.ranks)) if other != place]
-    counted = program.op_class != COMM
+    counted = (program.op_class != COMM) & (program.op_stream >= 0)
     lanes = _lanes(program, place, step, counted)
     others = [_lanes(program, peer, step, counted) for peer in peers]
+    lined = _LinedUp(identity)
     for key, rows in lanes.items():
-        found = [lane[key] for lane in others if key in lane and len(lane[key]) == len(rows)]
+        there = [lane[key] for lane in others if key in lane]
+        found = [other for other in there if len(other) == len(rows)]
         if found:
             median = np.median([program.op_base_ns[other] for other in found], axis=0)
             base[rows] = np.rint(median)
+            continue
+        usual = np.full((min(len(there), MOST_PEERS), len(rows)), np.nan)
+        for number, other in enumerate(there[:MOST_PEERS]):
+            mine, theirs = lined.up(rows, other)
+            usual[number, mine] = program.op_base_ns[other[theirs]]
+        known = ~np.isnan(usual).all(axis=0)
+        base[rows[known]] = np.rint(np.nanmedian(usual[:, known], axis=0))
     return base
 
 
-def balanced_device(program: Program) -> Int64Array:
+def balanced_device(program: Program, identity: Int64Array) -> Int64Array:
     """Return `op_base_ns` with every kernel and copy as long as the mean over all ranks.
 
-    Compared as in `like_peers_device`: what ranks do in different number stays as it is.
+    Compared as in `like_peers_device`, with the first rank's; what not all ranks do stays as it is.
     """
     base = program.op_base_ns.copy()
     step = program.step_of_operation()
-    counted = program.op_class != COMM
+    counted = (program.op_class != COMM) & (program.op_stream >= 0)
     lanes = [_lanes(program, place, step, counted) for place in range(len(program.ranks))]
+    lined = _LinedUp(identity)
     for key, rows in lanes[0].items():
-        found = [lane[key] for lane in lanes if key in lane and len(lane[key]) == len(rows)]
-        if len(found) == len(lanes):
-            mean = np.mean([program.op_base_ns[other] for other in found], axis=0)
-            for other in found:
-                base[other] = np.rint(mean)
+        if not all(key in lane for lane in lanes):
+            continue
+        table = np.full((len(lanes), len(rows)), NONE, dtype=np.int64)
+        for place, lane in enumerate(lanes):
+            mine, theirs = lined.up(rows, lane[key])
+            table[place, mine] = lane[key][theirs]
+        table = table[:, (table != NONE).all(axis=0)]
+        base[table] = np.rint(np.mean(program.op_base_ns[table], axis=0))
     return base
+
+
+class _LinedUp:
+    """Lines up operations by identity; the same sequences once."""
+
+    def __init__(self, identity: Int64Array) -> None:
+        self.identity = identity
+        self.known: dict[tuple[bytes, bytes], tuple[Int64Array, Int64Array]] = {}
+
+    def up(self, own: Int64Array, other: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return positions in both that belong together."""
+        a, b = self.identity[own], self.identity[other]
+        key = (a.tobytes(), b.tobytes())
+        if key not in self.known:
+            self.known[key] = line_up(a, b)
+        return self.known[key]
 
 
 def _lanes(
     program: Program, place: int, step: AnyArray, counted: AnyArray
-) -> dict[tuple[int, int], Int64Array]:
-    """Return the operations of one rank by (ordinal of the stream, step)."""
+) -> dict[tuple[int, bool, int], Int64Array]:
+    """Return the operations of one rank by (ordinal of the stream, copies or kernels, step).
+
+    A library clears workspaces for some sizes and not for others, so that copies (and what sets
+    memory) say nothing about whether kernels line up.
+    """
     mine = np.flatnonzero((program.op_rank == place) & counted & (step != NONE))
     if not len(mine):
         return {}
-    stream = program.op_stream[mine] - int(program.op_stream[program.op_rank == place].min())
-    order = np.lexsort((mine, step[mine], stream))
-    mine, stream = mine[order], stream[order]
-    change = np.flatnonzero(
-        np.concatenate([[True], (stream[1:] != stream[:-1]) | (step[mine][1:] != step[mine][:-1])])
-    )
+    own = (program.op_rank == place) & (program.op_stream >= 0)
+    stream = program.op_stream[mine] - int(program.op_stream[own].min())
+    copy = program.op_class[mine] == COPY
+    order = np.lexsort((mine, step[mine], copy, stream))
+    mine, stream, copy = mine[order], stream[order], copy[order]
+    keys = np.stack([stream, copy, step[mine]])
+    change = np.flatnonzero(np.concatenate([[True], (keys[:, 1:] != keys[:, :-1]).any(axis=0)]))
     parts = np.split(mine, change[1:])
     return {
-        (int(stream[at]), int(step[mine[at]])): part
+        (int(stream[at]), bool(copy[at]), int(step[mine[at]])): part
         for at, part in zip(change.tolist(), parts, strict=True)
     }
