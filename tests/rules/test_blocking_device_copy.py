@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.loop import Loop, diagnosed, recoverable_ms, single
-from trace_analyzer.rules import pageable_copy
+from trace_analyzer.rules import pageable_copy, periodic_stall
 from trace_analyzer.rules.blocking_device_copy import RULE
 
 TO_HOST = "Memcpy DtoH (Device -> Pageable)"
@@ -50,3 +50,19 @@ def test_near_misses(case: str) -> None:
             loop.copy(TO_HOST, 3, 4, blocking=True)
 
     assert not diagnosed(RULE, single(body)).findings
+
+
+def test_a_checkpoint_in_every_third_step_is_no_habit() -> None:
+    def save(loop: Loop) -> None:
+        for _ in range(8):
+            loop.copy(TO_HOST, 1_300, SIZE, blocking=True)
+        loop.silent(2_000)
+
+    def body(loop: Loop, number: int) -> None:
+        loop.launches(20, 100)
+        if number % 3 == 2:
+            save(loop)
+
+    run = single(body)
+    assert not diagnosed(RULE, run).findings
+    assert [item.code for item in diagnosed(periodic_stall.RULE, run).findings] == ["STEP001"]

@@ -58,3 +58,16 @@ def test_what_is_recorded_is_no_pause(filled: str) -> None:
     found = diagnosed(RULE, single(body))
     assert not found.findings
     assert "0.00 ms" in found.checks[0].reason
+
+
+@pytest.mark.parametrize(("walk_us", "pauses"), [(1_500, False), (4_000, True)])
+def test_an_optimizer_that_walks_through_its_parameters(walk_us: float, *, pauses: bool) -> None:
+    def update(loop: Loop) -> None:
+        loop.silent(walk_us)
+        loop.launches(4, 100, "multi_tensor_apply_kernel<FusedAdamMathFunctor>")
+
+    def body(loop: Loop, _: int) -> None:
+        loop.launches(10, 100)
+        loop.inside("Optimizer.step#AdamW.step", lambda: update(loop))
+
+    assert bool(diagnosed(RULE, single(body)).findings) == pauses

@@ -11,18 +11,25 @@ from tests.builder import RankBuilder, run_of
 from tests.rules.loop import context_of, diagnosed, recoverable_ms
 from trace_analyzer.analyses.replay.devices import own_streams
 from trace_analyzer.model import Rank, Run
+from trace_analyzer.rules import host_pause
 from trace_analyzer.rules.single_process_data_parallel import RULE
 from trace_analyzer.tables import OperationKind
 
 LAUNCH, KERNEL = 40_000, 50_000
 
 
-def process(*, together: bool, copies: bool = True, named: bool = False, gpus: int = 2) -> Run:
-    """Return a process whose host launches kernels on each of its GPUs in turn, or GPU after GPU."""
+def process(
+    *, together: bool, copies: bool = True, named: bool = False, gpus: int = 2, starting: int = 0
+) -> Run:
+    """Return a process whose host launches kernels on each of its GPUs in turn, or GPU after GPU.
+
+    It stands still for `starting` ns before, as DataParallel does until its threads launch.
+    """
     builder, device, starts = RankBuilder(), [], []
     now, free = 1_000_000, [0] * gpus
     for _ in range(6):
         starts.append(now)
+        now += starting
         if copies:
             begin, now = now, now + 10_000
             start = max(begin + 5_000, *free)
@@ -96,3 +103,9 @@ def test_streams_of_different_gpus_do_not_wait_for_each_other() -> None:
 def test_one_device_keeps_its_streams() -> None:
     rank = process(together=True, gpus=1).ranks[0]
     assert own_streams(rank) is rank
+
+
+def test_what_its_threads_wait_for_is_no_pause_of_the_host() -> None:
+    run = process(together=True, copies=False, named=True, starting=5_000_000)
+    assert recoverable_ms(diagnosed(RULE, run)) > 5.0
+    assert diagnosed(host_pause.RULE, run).findings == []

@@ -8,6 +8,7 @@ from tests.rules.loop import Loop, diagnosed, recoverable_ms, single
 from trace_analyzer.rules.unfused_optimizer import RULE
 
 FUSED = "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor>"
+SCATTER = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 CHAIN = "vectorized_elementwise_kernel<4, addcmul_cuda_kernel>"
 
 
@@ -59,3 +60,25 @@ def test_clipping_beside_a_fused_optimizer_is_no_chain() -> None:
         loop.inside("optimizer", lambda: update(loop))
 
     assert not diagnosed(RULE, single(body)).findings
+
+
+def test_sharded_parameters_leave_the_host_more_to_do() -> None:
+    """A fused step over sharded parameters takes its host 2 ms, not 1."""
+
+    def gain(*, sharded: bool) -> float:
+        def body(loop: Loop, _: int) -> None:
+            loop.launches(2, 100)
+            if sharded:
+                loop.builder.operation(
+                    SCATTER,
+                    loop.free + 1,
+                    loop.free + 2,
+                    launch=(loop.now, loop.now + 1),
+                    stream=17,
+                )
+                loop.now += 2
+            loop.inside("optimizer", lambda: loop.launches(40, 8, CHAIN, host_us=200))
+
+        return recoverable_ms(diagnosed(RULE, single(body)))
+
+    assert gain(sharded=False) - gain(sharded=True) == pytest.approx(1.0, abs=0.1)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trace_analyzer import intervals
+from trace_analyzer.analyses.extra_work import extra_work
 from trace_analyzer.analyses.host_copies import HostCopies, host_copies, round_trips
 from trace_analyzer.findings import Evidence
 from trace_analyzer.rules.context import Context, rank_list
@@ -154,7 +155,9 @@ def _seen(context: Context, number: int) -> _Copies | None:
     rank = item.rank
     every = host_copies(rank)
     steady = context.calls_in_steady(number)[every.call]
-    out = every.take(steady & ~every.to_device & (every.wait != NA_INT64))
+    # What only some steps do, a checkpoint above all, is no habit of the loop.
+    usual = ~context.starts_in(rank.calls.start_ns[every.call], extra_work(rank, item.steps).spans)
+    out = every.take(steady & usual & ~every.to_device & (every.wait != NA_INT64))
     if not len(out):
         return None
     step = np.searchsorted(item.steps.host_start_ns, rank.calls.start_ns[out.call], side="right")

@@ -10,8 +10,8 @@ the one that pauses; pauses at different steps on different ranks add up.
 
 ## How it is measured
 Stretches of 1 ms or more without the start or end of any operator, range or CUDA call on the
-launching threads, outside the loader. The replay takes them out. Where they come and go, the mean
-step counts, not the median.
+launching threads, outside the loader; inside the optimizer's step of 2.5 ms or more. The replay
+takes them out. Where they come and go, the mean step counts, not the median.
 
 ## When it is wrong
 The trace shows that nothing is recorded meanwhile, not why. A long function of Python or numpy
@@ -37,11 +37,13 @@ from trace_analyzer import intervals
 from trace_analyzer.analyses.extra_work import extra_work
 from trace_analyzer.analyses.fetches import fetches
 from trace_analyzer.analyses.idle import launching_threads
+from trace_analyzer.analyses.optimizer_steps import optimizer_steps
 from trace_analyzer.analyses.pauses import find_pauses
 from trace_analyzer.findings import Evidence
 from trace_analyzer.rules.context import Context, rank_list
 from trace_analyzer.rules.cpu_contention import is_contended, preempted
 from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
+from trace_analyzer.rules.single_process_data_parallel import forward_passes
 from trace_analyzer.tables import HostCategory
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ LEAST_SHARE = 0.01
 EVERY_STEP = 0.9
 # Ranks that pause this much less than the one that pauses most are not named.
 NAMED_SHARE = 0.25
+
+# Inside the optimizer's step Python walks through all parameters and records nothing meanwhile:
+# 1 to 2 ms for 300 of them, or for 50 sharded ones between two launches. A collection is longer.
+OPTIMIZER_WALK_NS = 2_500_000
 
 _SHOWN_NAMES = 3
 
@@ -177,8 +183,13 @@ def _seen(context: Context, number: int) -> _Pauses:
     begin, end = steps.host_start_ns[first:], steps.host_end_ns[first:]
     window = intervals.single(int(begin[0]), int(end[-1]))
     found = fetches(rank, steps.host_start_ns)
-    # Writing a checkpoint, or what comes between two evaluations, is no pause of its own.
-    pauses = intervals.subtract(find_pauses(rank, found), extra_work(rank, steps).spans)
+    # Writing a checkpoint, what comes between two evaluations, and DataParallel's threads are other
+    # rules' causes.
+    others = intervals.merge(extra_work(rank, steps).spans, forward_passes(rank))
+    pauses = intervals.subtract(find_pauses(rank, found), others)
+    walks = intervals.intersect(pauses, optimizer_steps(rank).spans)
+    short = walks.length < OPTIMIZER_WALK_NS
+    pauses = intervals.subtract(pauses, intervals.union(walks.start[short], walks.end[short]))
     spans = intervals.intersect(pauses, window)
     count = len(begin)
     each = intervals.coverage(spans, begin, end)

@@ -209,7 +209,7 @@ RULE = Rule(
     code="STEP001",
     name="periodic-stall",
     kind="fault",
-    status="experimental",
+    status="stable",
     needs="steps with their launches",
     find=find,
 )

@@ -10,8 +10,10 @@ that each gets a share of its launches only.
 
 ## How it is measured
 Kernels of one process on several GPUs, with the same kernels on each, and transfers between them, or
-the range of DataParallel. In the replay the transfers between GPUs are gone, and the host needs for
-each launch what it would need with a process a GPU: the time divided by their number.
+the range of DataParallel. In the replay the transfers between GPUs are gone, the host needs for
+each launch what it would need with a process a GPU: the time divided by their number, and the time
+in DataParallel's forward in which no thread launches anything (threads that start, and wait for the
+interpreter) is gone too.
 
 ## When it is wrong
 A model that is spread over GPUs by layers, in one process, is no data parallelism; its GPUs run
@@ -33,6 +35,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trace_analyzer import intervals
+from trace_analyzer.analyses.pauses import find_pauses
 from trace_analyzer.findings import Evidence, Range
 from trace_analyzer.intervals import Intervals
 from trace_analyzer.model import Rank
@@ -55,10 +58,14 @@ LEAST_TOGETHER = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Replicas:
-    """One process with replicas: its devices, transfers between them, busy time of each a step."""
+    """One process with replicas: its devices, transfers between them, busy time of each a step.
+
+    `pauses` is where DataParallel's forward launches nothing for a millisecond or more.
+    """
 
     devices: tuple[int, ...]
     between: Int64Array
+    pauses: Intervals
     busy_ns: tuple[float, ...]
     between_ns: float
 
@@ -82,7 +89,8 @@ def _replicas(context: Context, number: int) -> _Replicas | None:
     devices = np.unique(operations.device[computes])
     if len(devices) < 2:
         return None
-    named = bool(context.named(number, _RANGE)[rank.events.name].any())
+    forward = forward_passes(rank)
+    named = bool(len(forward))
     between = _between(rank)
     work = []
     for device in devices.tolist():
@@ -96,9 +104,17 @@ def _replicas(context: Context, number: int) -> _Replicas | None:
     return _Replicas(
         devices=tuple(devices.tolist()),
         between=between,
+        pauses=intervals.intersect(find_pauses(rank), forward),
         busy_ns=tuple(context.per_step_ns(number, part.total) for part in work),
         between_ns=context.per_step_ns(number, intervals.intersect(moving, steady).total),
     )
+
+
+def forward_passes(rank: Rank) -> Intervals:
+    """Return DataParallel's forward passes on the host; none where the trace has no operators."""
+    names = np.array([_RANGE.search(text) is not None for text in rank.names], dtype=np.bool_)
+    rows = np.flatnonzero(names[rank.events.name])
+    return intervals.union(rank.events.start_ns[rows], rank.events.end_ns[rows])
 
 
 def _between(rank: Rank) -> Int64Array:
@@ -137,6 +153,7 @@ def _cause(context: Context, number: int, replicas: _Replicas) -> Cause:
     def edit(change: Edit) -> None:
         change.remove(number, replicas.between)
         change.all_host(number, 1.0 / count)
+        change.host(number, replicas.pauses)
 
     return Cause(
         title=f"One process ({rank_list([number])}) drives {count} GPUs as DataParallel does.",
@@ -186,7 +203,7 @@ RULE = Rule(
     code="COMM012",
     name="single-process-data-parallel",
     kind="fault",
-    status="experimental",
+    status="stable",
     needs="GPU operations with their device",
     find=find,
 )
