@@ -194,7 +194,8 @@ def _fuse(change: Edit, number: int, optimizer: _Chain) -> None:
     kept = chain[long & (place < FUSED_KERNELS)]
     share = FUSED_SHARE * total[step[long & (place < FUSED_KERNELS)]] / FUSED_KERNELS
     change.duration(number, kept, share)
-    change.remove(number, chain[long & (place >= FUSED_KERNELS)])
+    # The first milliseconds of the host stay as they are: they stand for a fused step's.
+    change.remove(number, chain[long & (place >= FUSED_KERNELS)], launch=False)
     chosen = count >= LEAST_KERNELS
     change.host(
         number,
