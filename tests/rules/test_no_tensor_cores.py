@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.rules.loop import Loop, diagnosed, recoverable_ms, single
 from tests.rules.recorded import cost_ms, diagnosed_recording
+from trace_analyzer.analyses.float_activations import float_activations
 from trace_analyzer.analyses.matrix_rates import Format, formats, speedup
 from trace_analyzer.model import Device, Run
 from trace_analyzer.rules.no_tensor_cores import RULE
@@ -69,6 +71,60 @@ def test_half_precision_and_small_float32_products_are_left_alone() -> None:
 )
 def test_formats_by_name(name: str, kind: Format) -> None:
     assert formats([name])[0] == kind
+
+
+def elementwise(functor: str, vector: int, tensors: int) -> str:
+    return (
+        f"void at::native::vectorized_elementwise_kernel<{vector}, at::native::{functor}, "
+        f"std::array<char*, {tensors}ul> >(int)"
+    )
+
+
+ADD = elementwise("CUDAFunctor_add<float>", 4, 3)
+GELU = elementwise("GeluCUDAKernelImpl()::{lambda()#1}::{lambda(float)#2}", 4, 2)
+GELU_HALF = elementwise("GeluCUDAKernelImpl()::{lambda()#1}::{lambda(c10::BFloat16)#4}", 8, 2)
+TO_HALF = elementwise("bfloat16_copy_kernel_cuda()::{lambda(float)#1}", 8, 2)
+
+
+def blocks(loop: Loop, kernels: tuple[str, ...]) -> None:
+    """Run a part in half precision and one in float32; element-wise kernels have 4096 blocks."""
+    for name in (HALF, GELU_HALF, HALF, HALF, *kernels, HALF):
+        loop.launch(name, 200, grid=2 * 4096 if name in (GELU, ADD) else 4096)
+
+
+def test_activations_between_float32_products_take_half_where_they_run_in_half_elsewhere() -> None:
+    kernels = (FULL, GELU, ADD, FULL, TO_HALF)
+    found = diagnosed(RULE, on_hopper(single(lambda loop, _: blocks(loop, kernels))))
+    (finding,) = found.findings
+    # Two products, half of an activation, and the cast of its tensor; the sum stays float32.
+    products = 2 * 200 * (1 - 1 / 12.8)
+    assert recoverable_ms(found) == pytest.approx((products + 100 + 200) / 1e3, abs=0.02)
+    assert finding.recoverable_interval_ms is not None
+    low, high = finding.recoverable_interval_ms
+    assert low < products / 1e3
+    assert high > (products + 400) / 1e3  # the sum too
+
+
+def test_activations_elsewhere_only_widen_the_interval() -> None:
+    kernels = (FULL, HALF, GELU, HALF)
+    found = diagnosed(RULE, on_hopper(single(lambda loop, _: blocks(loop, kernels))))
+    assert recoverable_ms(found) == pytest.approx(200 * (1 - 1 / 12.8) / 1e3, abs=0.02)
+
+
+def test_casts_of_other_tensors_and_of_optimizers_stay() -> None:
+    def body(loop: Loop, _: int) -> None:
+        blocks(loop, (FULL, GELU, FULL))
+        loop.inside("Optimizer.step#AdamW.step", lambda: loop.launch(GELU, 400, grid=2 * 4096))
+        loop.launch(TO_HALF, 400, grid=4)
+
+    rank = single(body).ranks[0]
+    slow = np.array([rank.names[name] == FULL for name in rank.operations.name])
+    half = np.array([rank.names[name] == HALF for name in rank.operations.name])
+    found = float_activations(rank, slow | half, slow)
+    steps = len(np.flatnonzero(slow)) // 2
+    assert len(found.halved) == steps
+    assert not len(found.cast)
+    assert not len(found.doubtful_cast)
 
 
 def test_speedups_follow_the_hardware() -> None:

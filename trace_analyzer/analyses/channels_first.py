@@ -37,7 +37,10 @@ _NORMS = (
 )
 _PASSES = np.array([0.0, 1.0, 2.0, 5.0])
 # Contiguous element-wise kernels, with the number of tensors that they go over.
-_ELEMENTWISE = re.compile(r"vectorized_elementwise_kernel<.*?std::array<char\*, (\d+)")
+# nsys writes "std::array<char *, (unsigned long)2>".
+_ELEMENTWISE = re.compile(
+    r"vectorized_elementwise_kernel<.*?std::array<char ?\*, (?:\(unsigned long\))?(\d+)"
+)
 _NO_ACTIVATION = re.compile(r"copy_kernel|FillFunctor|<(?:long|int|bool)\b", re.IGNORECASE)
 _CONVOLVING = re.compile(r"^aten::(?:cudnn_)?convolution|ConvolutionBackward")
 

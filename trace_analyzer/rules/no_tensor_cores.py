@@ -12,11 +12,14 @@ multiply float32, and the operands take half the memory.
 By the names of the kernels, which say how they multiply. Traces do not hold how many operations a
 kernel does, so the replay divides its duration by the ratio of the hardware's rates, of which
 products reach 80 %; without a known GPU by the least ratio of any. No kernel becomes shorter than
-5 µs: small ones are bound by memory and launch.
+5 µs: small ones are bound by memory and launch. Element-wise kernels between them whose operation
+runs in half precision elsewhere in the recording move half the bytes and take half the time; casts
+of their tensors go. For operations that run in float32 only, which autocast may keep so, and for
+those further away, the interval of the gain allows the same.
 
 ## When it is wrong
 Some mathematics needs float32: losses, solvers, accumulations over long sequences. Casts that
-half precision adds are not counted; nor is what smaller activations save elsewhere.
+half precision adds are not counted; nor is what smaller activations save in normalisation.
 
 ## What to do
 Run forward pass and loss under autocast with bfloat16; where float32 must stay, allow TF32. Look
@@ -29,14 +32,24 @@ papers: rates of tensor cores by format.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trace_analyzer.analyses.contention import matrix_names
+from trace_analyzer.analyses.float_activations import FloatActivations, float_activations
 from trace_analyzer.analyses.matrix_rates import Format, formats, speedup
 from trace_analyzer.rules.context import Context, rank_list
-from trace_analyzer.rules.kernel_sets import computing, listed, marked, saved_ns, worst
+from trace_analyzer.rules.kernel_sets import (
+    computing,
+    listed,
+    marked,
+    saved_ns,
+    take_out,
+    worst,
+)
 from trace_analyzer.rules.rule import Answer, Cause, Passed, Rule
 
 if TYPE_CHECKING:
@@ -52,11 +65,19 @@ _TEXT = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Slow:
+    """One rank's matrix kernels in slow formats, what each takes after the fix, and what is beside."""
+
+    row: Int64Array
+    after_ns: Float64Array
+    beside: FloatActivations
+    formats: str
+
+
 def find(context: Context) -> Answer:
     """Return one cause for all ranks with slow number formats in matrix kernels."""
-    chosen: dict[int, Int64Array] = {}
-    after: dict[int, Float64Array] = {}
-    share: dict[int, str] = {}
+    found: dict[int, _Slow] = {}
     total = 0
     known = True
     for number, item in context.ranks.items():
@@ -65,41 +86,56 @@ def find(context: Context) -> Answer:
         matrix = computing(context, number) & matrix_names(rank)[operations.name]
         total += int(matrix.sum())
         kind = formats(rank.names)[operations.name]
-        rows = np.flatnonzero(matrix & (kind != Format.OTHER))
+        slow = matrix & (kind != Format.OTHER)
+        rows = np.flatnonzero(slow)
         if not len(rows) or not bool(context.in_steady(number)[rows].any()):
             continue
         length = (operations.end_ns - operations.start_ns)[rows].astype(np.float64)
         factor = np.array([speedup(Format(value), rank.devices) for value in kind[rows].tolist()])
-        chosen[number] = rows
-        after[number] = np.minimum(np.maximum(length / factor, SHORTEST_NS), length)
-        share[number] = " and ".join(
-            text for value, text in _TEXT.items() if bool(np.any(kind[rows] == value))
+        found[number] = _Slow(
+            row=rows,
+            after_ns=np.minimum(np.maximum(length / factor, SHORTEST_NS), length),
+            beside=float_activations(rank, matrix, slow),
+            formats=" and ".join(
+                text for value, text in _TEXT.items() if bool(np.any(kind[rows] == value))
+            ),
         )
         known = known and any(device.compute_capability for device in rank.devices)
-    if not chosen:
+    if not found:
         return Passed(reason=f"none of {total} matrix kernels is one of float32 or TF32")
+    chosen = {rank: slow.row for rank, slow in found.items()}
     number, ceiling = worst(context, chosen)
-    left = ceiling - saved_ns(context, number, chosen[number], after[number])
-
-    def edit(change: Edit) -> None:
-        for rank, rows in chosen.items():
-            operations = context.study.ranks[rank].rank.operations
-            length = np.maximum((operations.end_ns - operations.start_ns)[rows], 1)
-            change.scale_duration(rank, rows, after[rank] / length)
+    share, beside = found[number].formats, found[number].beside
+    left = ceiling - saved_ns(context, number, chosen[number], found[number].after_ns)
+    activations = np.concatenate([beside.halved, beside.cast])
+    after = np.concatenate(
+        [_halved(context, number, beside.halved), np.zeros(len(beside.cast), dtype=np.float64)]
+    )
+    saved = saved_ns(context, number, activations, after)
 
     return [
         Cause(
             title=(
-                f"Matrix kernels compute in {share[number]} for {ceiling / 1e6:.1f} ms a step "
+                f"Matrix kernels compute in {share} for {ceiling / 1e6:.1f} ms a step "
                 f"on {rank_list(chosen)}."
             ),
             ranks=tuple(chosen),
-            ceiling_ns=ceiling,
-            edit=edit,
-            edit_text="these kernels run in half precision on tensor cores",
+            ceiling_ns=ceiling + saved,
+            edit=_faster(context, found, casts=True, halved=True),
+            limits_of_gain=(
+                _faster(context, found),
+                _faster(context, found, casts=True, halved=True, doubtful=True),
+            ),
+            edit_text="these kernels run in half precision on tensor cores"
+            + (", what is between them too" if len(activations) else ""),
             proof=(
-                f"Their names say {share[number]}. In half precision the hardware needs "
+                f"Their names say {share}. In half precision the hardware needs "
                 f"{left / 1e6:.1f} ms for the same products."
+                + (
+                    f" Element-wise kernels and casts between them take {saved / 1e6:.1f} ms less."
+                    if len(activations)
+                    else ""
+                )
             ),
             rival=("Not too much mathematics. Half precision does the same products in less time."),
             limits=(
@@ -112,9 +148,22 @@ def find(context: Context) -> Answer:
                     context,
                     number,
                     chosen[number],
-                    after[number],
+                    found[number].after_ns,
                     f"Matrix kernels in slow formats on rank {number}",
                 ),
+            )
+            + (
+                (
+                    listed(
+                        context,
+                        number,
+                        activations,
+                        after,
+                        f"Activations in float32 between them on rank {number}",
+                    ),
+                )
+                if len(activations)
+                else ()
             ),
             ranges=marked(context, chosen, "no half precision"),
             actions=(
@@ -138,6 +187,42 @@ def find(context: Context) -> Answer:
             explains_late=len(chosen) < len(context.ranks),
         )
     ]
+
+
+def _halved(context: Context, number: int, rows: Int64Array) -> Float64Array:
+    """Return what kernels bound by memory take with half the bytes, ns."""
+    operations = context.study.ranks[number].rank.operations
+    length = (operations.end_ns - operations.start_ns)[rows].astype(np.float64)
+    found: Float64Array = np.minimum(np.maximum(length / 2, SHORTEST_NS), length)
+    return found
+
+
+def _faster(
+    context: Context,
+    found: Mapping[int, _Slow],
+    *,
+    casts: bool = False,
+    halved: bool = False,
+    doubtful: bool = False,
+) -> Callable[[Edit], None]:
+    """Return the edit: matrix kernels in half precision, and some of what is between them."""
+
+    def edit(change: Edit) -> None:
+        for rank, slow in found.items():
+            operations = context.study.ranks[rank].rank.operations
+            length = np.maximum(operations.end_ns - operations.start_ns, 1)
+            change.scale_duration(rank, slow.row, slow.after_ns / length[slow.row])
+            for rows, smaller in ((slow.beside.halved, halved), (slow.beside.doubtful, doubtful)):
+                if smaller:
+                    after = _halved(context, rank, rows)
+                    change.scale_duration(rank, rows, after / length[rows])
+            gone = slow.beside.cast if casts else slow.beside.cast[:0]
+            if doubtful:
+                gone = np.concatenate([gone, slow.beside.doubtful_cast])
+            if len(gone):
+                take_out(context, change, rank, gone)
+
+    return edit
 
 
 RULE = Rule(
