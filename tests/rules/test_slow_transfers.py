@@ -166,6 +166,24 @@ def test_two_hosts_without_infiniband_use_sockets() -> None:
     assert finding.ceiling_ms > 100
 
 
+def test_processes_of_one_host_that_nccl_takes_for_two_nodes() -> None:
+    """Symptom: without peer-to-peer copies and shared memory NCCL counts two nodes in one host."""
+    run = replace(
+        trained(3.0, channels=2),
+        nccl_logs=(log("NET", "Socket", nodes=2, system_total_gbs=370.8),),
+        environment={0: {"NCCL_SHM_DISABLE": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}},
+    )
+    (finding,) = diagnosed(slow_transport.RULE, run).findings
+    assert finding.basis == "replay"
+    assert "3 of 323 GB/s over TCP sockets (NET/Socket)" in finding.title
+    assert "NCCL_SHM_DISABLE=1 is set" in finding.proof
+    # Started on two hosts, the network has no reference.
+    two = replace(run, environment={0: {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}})
+    (finding,) = diagnosed(slow_transport.RULE, two).findings
+    assert finding.basis == "ceiling"
+    assert finding.confidence == "low"
+
+
 def test_a_benchmark_of_the_machine_is_the_reference() -> None:
     bench = BenchResult(
         path="bench.json",

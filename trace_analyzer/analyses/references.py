@@ -9,11 +9,13 @@ depends on the board.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trace_analyzer.analyses.comm_events import CommGroup
+from trace_analyzer.analyses.nccl_settings import nccl_settings
 from trace_analyzer.bench_facts import BenchLink
 from trace_analyzer.model import Rank, Run
 from trace_analyzer.nccl_names import bus_factor
@@ -165,25 +167,38 @@ def _ordinal(rank: Rank) -> int | None:
 def on_one_host(run: Run, group: CommGroup) -> bool | None:
     """Tell whether all members of a group are in one host; None where nothing says so.
 
-    Ranks that say their host, NCCL's log, or GPUs that are numbered differently (two hosts would
-    use the same numbers).
+    Ranks that say their host, the launcher, NCCL's log, or GPUs that are numbered differently (two
+    hosts would use the same numbers). The launcher comes before NCCL, which counts processes of one
+    host that may share neither peer-to-peer copies nor memory as two nodes.
     """
     members = set(group.ranks)
     recorded = [rank for rank in run.ranks if rank.rank in members]
     hosts = {rank.host for rank in recorded if rank.host}
     if len(hosts) > 1:
         return False
+    if not hosts and _launched_on_one_host(run):
+        return True
     nodes = _nodes(run, len(members))
     if nodes:
         return max(nodes) == 1
     if len(members) > LARGEST_HOST:
         return False
-    if len(recorded) < len(members):
-        return None
-    if len(hosts) == 1 and all(rank.host for rank in recorded):
+    return _one_host_by_gpus(recorded) if len(recorded) == len(members) else None
+
+
+def _one_host_by_gpus(recorded: Sequence[Rank]) -> bool | None:
+    """Return whether ranks have one host by its name, or by GPUs with different numbers."""
+    if all(rank.host for rank in recorded):
         return True
     ordinals = [_ordinal(rank) for rank in recorded]
     return True if None not in ordinals and len(set(ordinals)) == len(ordinals) else None
+
+
+def _launched_on_one_host(run: Run) -> bool:
+    """Return whether the launcher started all processes of the job on one host (torchrun says so)."""
+    started = nccl_settings(run, ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    sizes = [started.get(name, "") for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")]
+    return bool(sizes[0]) and sizes[0] == sizes[1]
 
 
 def _nodes(run: Run, size: int) -> set[int]:

@@ -5,8 +5,8 @@ Collectives move data a slow way: through host memory or sockets although the GP
 between GPUs that have only PCIe, or between hosts over TCP.
 
 ## Why it costs
-NVLink carries hundreds of GB/s, PCIe and host memory tens at most, TCP sockets a few. What computation does not hide
-of the longer transfers lengthens the step.
+NVLink carries hundreds of GB/s, PCIe and host memory tens at most, TCP sockets a few. What computation
+does not hide of the longer transfers lengthens the step.
 
 ## How it is measured
 The bus bandwidth of large transfers, free of waits for late ranks, against what the links allow.
@@ -65,7 +65,12 @@ _PCIE = {
     "NODE": "PCIe and the CPU",
     "SYS": "PCIe and the links between CPUs",
 }
-_WAYS = {"SHM": "host memory", "NET": "the network", "P2P": "peer-to-peer copies"}
+_WAYS = {
+    "SHM": "host memory (SHM)",
+    "NET": "the network (NET)",
+    "NET/Socket": "TCP sockets (NET/Socket)",
+    "P2P": "peer-to-peer copies (P2P)",
+}
 
 
 def find(context: Context) -> Answer:
@@ -120,12 +125,9 @@ def _inside(context: Context, groups: list[SlowGroup]) -> Cause:
 
 def _way(transports: Iterable[NcclTransport]) -> str:
     """Return " over host memory (SHM)" where NCCL's log names one way other than peer to peer."""
-    slow = sorted({item.kind for item in transports} - {"P2P", "DIRECT"})
-    return (
-        " over " + " and ".join(f"{_WAYS.get(kind, kind)} ({kind})" for kind in slow)
-        if slow
-        else ""
-    )
+    kinds = {item.kind if item.plugin != "Socket" else "NET/Socket" for item in transports}
+    slow = sorted(kinds - {"P2P", "DIRECT"})
+    return " over " + " and ".join(_WAYS.get(kind, kind) for kind in slow) if slow else ""
 
 
 def _between_hosts(context: Context) -> Cause | None:
@@ -242,8 +244,8 @@ def _limited(
         ),
         ranges=transfer_ranges(context, mine.instance, label),
         actions=actions,
-        confidence="medium",
-        confidence_reason=f"the limit of {what} is not known",
+        confidence="low",
+        confidence_reason=f"the limit of {what} is not known, and no such run was recorded for tests",
     )
 
 
