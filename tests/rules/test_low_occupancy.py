@@ -45,6 +45,16 @@ def test_a_vocabulary_that_nothing_divides_makes_slow_products() -> None:
     assert finding.kind == "opportunity"
     assert recoverable_ms(found) == pytest.approx(3 * (1 - 1 / 5.3), abs=0.05)
     assert "multiple of 64" in finding.actions[0]
+    assert finding.confidence == "high"
+    assert "measured for such kernels on H200" in finding.limits
+
+
+def test_a_ratio_that_was_not_measured_is_called_so() -> None:
+    wide = "cutlass_80_tensorop_s1688gemm_256x128_32x3_nn_align1>"  # loads of 4 bytes
+    run = on_hopper(single(lambda loop, _: loop.launches(3, 1_000, wide)))
+    (finding,) = diagnosed(RULE, run).findings
+    assert finding.confidence == "medium"
+    assert "not measured" in finding.limits
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,24 @@ def test_formats_by_name(name: str, kind: Format) -> None:
     assert formats([name])[0] == kind
 
 
+def test_unaligned_products_need_other_sizes_first() -> None:
+    odd = "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_256x64_16x4_tn_align1>(Params)"
+    found = diagnosed(RULE, on_hopper(single(lambda loop, _: loop.launches(20, 100, odd))))
+    assert not found.findings
+
+
+@pytest.mark.parametrize(("capability", "kind"), [((7, 0), "float16"), ((8, 0), "bfloat16")])
+def test_gpus_before_ampere_are_not_told_to_use_what_they_lack(
+    capability: tuple[int, int], kind: str
+) -> None:
+    gpu = Device(ordinal=0, compute_capability=capability)
+    run = single(lambda loop, _: loop.launches(20, 100, FULL))
+    run = replace(run, ranks=tuple(replace(rank, devices=(gpu,)) for rank in run.ranks))
+    (finding,) = diagnosed(RULE, run).findings
+    assert f"torch.{kind})" in finding.actions[0]
+    assert any("TF32" in action for action in finding.actions) == (kind == "bfloat16")
+
+
 def elementwise(functor: str, vector: int, tensors: int) -> str:
     return (
         f"void at::native::vectorized_elementwise_kernel<{vector}, at::native::{functor}, "
@@ -103,6 +121,15 @@ def test_activations_between_float32_products_take_half_where_they_run_in_half_e
     low, high = finding.recoverable_interval_ms
     assert low < products / 1e3
     assert high > (products + 400) / 1e3  # the sum too
+    assert finding.confidence == "high"
+
+
+def test_much_that_may_stay_float32_makes_a_gain_less_sure() -> None:
+    found = diagnosed(
+        RULE, on_hopper(single(lambda loop, _: blocks(loop, (FULL, ADD, ADD, ADD, FULL))))
+    )
+    assert found.findings[0].confidence == "medium"
+    assert "autocast" in found.findings[0].confidence_reason
 
 
 def test_activations_elsewhere_only_widen_the_interval() -> None:

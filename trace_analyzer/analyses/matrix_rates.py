@@ -116,8 +116,14 @@ def alignment_speedup(bytes_at_once: int, devices: Sequence[Device]) -> float:
     """Return by how much a product outruns its badly aligned form once its sizes fit, at least 1."""
     if not 0 < bytes_at_once < 16:
         return 1.0
+    measured = alignment_measured(bytes_at_once, devices)
+    return _ALIGNED_ON_HOPPER if measured else _ALIGNED_ELSEWHERE
+
+
+def alignment_measured(bytes_at_once: int, devices: Sequence[Device]) -> bool:
+    """Return whether that ratio was measured for such loads on such a GPU."""
     hopper = any(capability >= (9, 0) for capability in _capabilities(devices))
-    return _ALIGNED_ON_HOPPER if hopper and bytes_at_once <= 2 else _ALIGNED_ELSEWHERE
+    return hopper and 0 < bytes_at_once <= 2
 
 
 def _capabilities(devices: Sequence[Device]) -> list[tuple[int, int]]:

@@ -22,8 +22,8 @@ Some mathematics needs float32: losses, solvers, accumulations over long sequenc
 half precision adds are not counted; nor is what smaller activations save in normalisation.
 
 ## What to do
-Run forward pass and loss under autocast with bfloat16; where float32 must stay, allow TF32. Look
-for modules that leave autocast.
+Run forward pass and loss under autocast with bfloat16 (float16 before Ampere); where float32 must
+stay, allow TF32. Look for modules that leave autocast.
 
 ## References
 PyTorch: automatic mixed precision; `torch.set_float32_matmul_precision`. NVIDIA architecture
@@ -40,7 +40,7 @@ import numpy as np
 
 from trace_analyzer.analyses.contention import matrix_names
 from trace_analyzer.analyses.float_activations import FloatActivations, float_activations
-from trace_analyzer.analyses.matrix_rates import Format, formats, speedup
+from trace_analyzer.analyses.matrix_rates import Format, alignments, formats, speedup
 from trace_analyzer.rules.context import Context, rank_list
 from trace_analyzer.rules.kernel_sets import (
     computing,
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
 # What a small product takes whatever its format: start, a few waves of memory, end (measured).
 SHORTEST_NS = 5_000
+# From this share of the gain on, what may stay in float32 makes it less sure.
+DOUBTED_SHARE = 0.25
+_AMPERE = (8, 0)
 _TEXT = {
     Format.FLOAT32: "float32 without tensor cores",
     Format.TF32_THREEFOLD: "float32 as three TF32 products",
@@ -86,7 +89,9 @@ def find(context: Context) -> Answer:
         matrix = computing(context, number) & matrix_names(rank)[operations.name]
         total += int(matrix.sum())
         kind = formats(rank.names)[operations.name]
-        slow = matrix & (kind != Format.OTHER)
+        aligned = alignments(rank.names)[operations.name]
+        # In half precision, rows that are not aligned load two bytes at a time: sizes come first.
+        slow = matrix & (kind != Format.OTHER) & ((aligned == 0) | (aligned == 16))
         rows = np.flatnonzero(slow)
         if not len(rows) or not bool(context.in_steady(number)[rows].any()):
             continue
@@ -102,7 +107,9 @@ def find(context: Context) -> Answer:
         )
         known = known and any(device.compute_capability for device in rank.devices)
     if not found:
-        return Passed(reason=f"none of {total} matrix kernels is one of float32 or TF32")
+        return Passed(
+            reason=f"none of {total} matrix kernels is one of float32 or TF32 with aligned rows"
+        )
     chosen = {rank: slow.row for rank, slow in found.items()}
     number, ceiling = worst(context, chosen)
     share, beside = found[number].formats, found[number].beside
@@ -112,6 +119,9 @@ def find(context: Context) -> Answer:
         [_halved(context, number, beside.halved), np.zeros(len(beside.cast), dtype=np.float64)]
     )
     saved = saved_ns(context, number, activations, after)
+    doubt = np.concatenate([beside.doubtful, beside.doubtful_cast])
+    doubted = saved_ns(context, number, doubt, _halved(context, number, doubt))
+    unsure = doubted > DOUBTED_SHARE * (ceiling - left + saved)
 
     return [
         Cause(
@@ -166,27 +176,51 @@ def find(context: Context) -> Answer:
                 else ()
             ),
             ranges=marked(context, chosen, "no half precision"),
-            actions=(
-                (
-                    "Wrap forward pass and loss: "
-                    '`with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)`.'
-                ),
-                (
-                    "Where most products are in half precision already, look for `.float()` and "
-                    "`autocast(enabled=False)` around the marked kernels."
-                ),
-                (
-                    "With FSDP2 pass "
-                    "`mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)` to `fully_shard`."
-                ),
-                (
-                    "Where float32 must stay, allow TF32: "
-                    '`torch.set_float32_matmul_precision("high")`.'
-                ),
+            confidence="medium" if unsure else "high",
+            confidence_reason=(
+                "what autocast would leave in float32 beside the matrix kernels is not known"
+                if unsure
+                else ""
             ),
+            actions=_actions(context),
             explains_late=len(chosen) < len(context.ranks),
         )
     ]
+
+
+def _actions(context: Context) -> tuple[str, ...]:
+    """Return what to do; GPUs before Ampere multiply no bfloat16 on tensor cores, and no TF32."""
+    known = [
+        device.compute_capability
+        for item in context.ranks.values()
+        for device in item.rank.devices
+        if device.compute_capability
+    ]
+    outside = (
+        "Where most products are in half precision already, look for `.float()` and "
+        "`autocast(enabled=False)` around the marked kernels."
+    )
+    if known and max(known) < _AMPERE:
+        return (
+            (
+                "Wrap forward pass and loss: "
+                '`with torch.autocast("cuda", dtype=torch.float16): loss = model(x)`, and scale the '
+                'loss with `torch.amp.GradScaler("cuda")`.'
+            ),
+            outside,
+        )
+    return (
+        (
+            "Wrap forward pass and loss: "
+            '`with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)`.'
+        ),
+        outside,
+        (
+            "With FSDP2 pass "
+            "`mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)` to `fully_shard`."
+        ),
+        'Where float32 must stay, allow TF32: `torch.set_float32_matmul_precision("high")`.',
+    )
 
 
 def _halved(context: Context, number: int, rows: Int64Array) -> Float64Array:
