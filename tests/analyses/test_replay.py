@@ -202,7 +202,7 @@ def test_a_run_replays_itself(run: str) -> None:
 
 @pytest.mark.parametrize(
     ("run", "unprofiled_ms", "error"),
-    [("healthy", 25.735, 0.01), ("nccl_1ch", 48.23, 0.01), ("item_sync", 29.10, 0.02)],
+    [("healthy", 25.735, 0.01), ("nccl_1ch", 48.23, 0.01), ("item_sync", 29.10, 0.05)],
 )
 def test_the_unprofiled_step_is_predicted(run: str, unprofiled_ms: float, error: float) -> None:
     """Without the profiler's costs, steps take what they took unprofiled (these set the default)."""

@@ -17,10 +17,12 @@ import numpy as np
 from trace_analyzer import intervals
 from trace_analyzer.analyses.idle import launching_threads
 from trace_analyzer.analyses.replay.build import Built, RankProgram
+from trace_analyzer.analyses.replay.descheduled import descheduled_ns
 from trace_analyzer.analyses.replay.host import NO_CALL
 from trace_analyzer.analyses.replay.program import Program
+from trace_analyzer.analyses.replay.slowness import node_slowness
 from trace_analyzer.model import Rank, SourceKind
-from trace_analyzer.schema import Float64Array, Int64Array, is_na
+from trace_analyzer.schema import BoolArray, Float64Array, Int64Array, is_na
 from trace_analyzer.tables import HostCategory
 
 _AUTOGRAD = re.compile(r"^autograd::|Backward\d*$")
@@ -28,13 +30,13 @@ _AUTOGRAD = re.compile(r"^autograd::|Backward\d*$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilerCosts:
-    """Costs of recording, ns an event on a host of speed 1; see `slowness`.
+    """Costs of recording, ns an event on a host of the usual pace; see `slowness`.
 
     `operator_ns` is for dispatched operators, `autograd_ns` for the nodes of backward and what
     wraps them, `annotation_ns` for ranges and Python frames, `call_ns` for runtime calls and
     `launch_ns` for those that launch something. `factor` is what all host time was multiplied by
-    besides. `floor` is the share of a gap or call that is always left. `basis` says where the
-    numbers come from.
+    besides. `floor` is the share of a gap or call that is always left. `paced`: lengths in the
+    recording tell the host's pace. `basis` says where the numbers come from.
     """
 
     operator_ns: float
@@ -44,20 +46,23 @@ class ProfilerCosts:
     launch_ns: float
     factor: float
     floor: float
+    paced: bool
     basis: str
 
 
 # Fitted to labelled runs of the fault lab's tuning half (torch 2.11 on an x86 server with two
 # H200, eager GPT, DDP and alone, shapes recorded or not). Kinds of events come in nearly fixed
-# proportions, so that one constant alone means little; together they give the step.
+# proportions, so that one constant alone means little; together they give the step. A loop that does
+# nothing else records for a quarter of that: its code and the buffers are in the core's cache.
 DEFAULT_KINETO = ProfilerCosts(
     operator_ns=4_000.0,
     autograd_ns=13_800.0,
     annotation_ns=2_600.0,
-    call_ns=2_900.0,
-    launch_ns=2_700.0,
+    call_ns=6_000.0,
+    launch_ns=3_000.0,
     factor=1.0,
     floor=0.15,
+    paced=True,
     basis="default for torch.profiler",
 )
 # Fitted to nsys recordings of the same runs: its injection slows all host work, not calls alone.
@@ -69,39 +74,17 @@ DEFAULT_NSYS = ProfilerCosts(
     launch_ns=8_000.0,
     factor=1.0 / 0.85,
     floor=0.1,
+    paced=False,
     basis="default for nsys",
 )
-# Medians of recorded durations where the costs above hold, ns. These operators do next to nothing
-# themselves, so that their recorded length is mostly the profiler's cost on this host, in this run.
-REFERENCE_NS = {"aten::as_strided": 800.0, "aten::transpose": 2_800.0, "aten::empty": 5_800.0}
-LEAST_SAMPLES = 20
-# 100 recordings of one kind of server lie between 0.6 and 1.8; a profiler of 2021 on another server
-# recorded 4 and 9, and its costs are not 9 times those of today.
-FARTHEST = 2.5
+# Between what paces one host changes, as a share of the usual one: the unprofiled step is taken at the
+# usual pace, so that what an event stands for counts as slowed as recording it was.
+PACES = (0.5, 1.7)
 
 
 def default_costs(source: SourceKind) -> ProfilerCosts:
     """Return the costs that are taken where the recording brings no calibration."""
     return DEFAULT_NSYS if source == SourceKind.NSYS else DEFAULT_KINETO
-
-
-def slowness(rank: Rank) -> float:
-    """Return how many times slower a rank's host recorded than where the default costs were set.
-
-    Two ranks of one machine differ by up to half. 1 where too few of the operators are there, and
-    where their length is so far off that another profiler than the reference's recorded them.
-    """
-    events = rank.events
-    length = events.end_ns - events.start_ns
-    ratios: list[float] = []
-    for name, usual_ns in REFERENCE_NS.items():
-        if name not in rank.names:
-            continue
-        found = length[events.name == list(rank.names).index(name)]
-        if len(found) >= LEAST_SAMPLES:
-            ratios.append(float(np.median(found)) / usual_ns)
-    ratio = float(np.mean(ratios)) if ratios else 1.0
-    return ratio if 1 / FARTHEST <= ratio <= FARTHEST else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,14 +96,17 @@ class NodeCosts:
 
 
 def node_costs(rank: Rank, part: RankProgram, costs: ProfilerCosts) -> NodeCosts:
-    """Return the recording costs in the gap before every node of a rank and inside it."""
+    """Return the recording costs in the gap before every node of a rank and inside it.
+
+    They grow with the square of the thread's slowness at that moment: recording took that much
+    longer, and so did the work that the events stand for, which is about as long and is to count at
+    the usual pace. Outside of `PACES` another kind of host has to be assumed, of which the recording
+    alone cannot tell the usual pace.
+    """
     events, host = rank.events, part.host
     kinds = (HostCategory.OPERATOR, HostCategory.ANNOTATION, HostCategory.PYTHON)
     mine = np.isin(events.thread, launching_threads(rank)) & np.isin(events.category, kinds)
-    slow = slowness(rank)
-    each = _event_costs(rank)[mine] @ np.array(
-        [slow * costs.operator_ns, slow * costs.autograd_ns, slow * costs.annotation_ns]
-    )
+    each = _event_costs(rank, costs)[mine]
     at = np.concatenate([events.start_ns[mine], events.end_ns[mine]])
     order = np.argsort(at, kind="stable")
     edges = at[order]
@@ -134,23 +120,29 @@ def node_costs(rank: Rank, part: RankProgram, costs: ProfilerCosts) -> NodeCosts
     launch = rank.operations.launch
     launches[launch[~is_na(launch)]] = True
     own = np.where(launches[np.where(is_call, host.call, 0)], costs.launch_ns, costs.call_ns)
-    half = slow * own / 2 * is_call
+    half = own / 2 * is_call
+    pace = node_slowness(rank, host) if costs.paced else np.ones(len(host), dtype=np.float64)
+    slowed = pace * np.clip(pace, *PACES)
 
     def within(low: Int64Array, high: Int64Array) -> Float64Array:
         first, last = np.searchsorted(edges, low), np.searchsorted(edges, high)
         found: Float64Array = spent[np.maximum(last, first)] - spent[first]
-        total: Float64Array = found + half + intervals.coverage(busy, low, high)
+        total: Float64Array = slowed * (found + half) + intervals.coverage(busy, low, high)
         return total
 
     return NodeCosts(gap_ns=within(before, start), inside_ns=within(start, end))
 
 
-def _event_costs(rank: Rank) -> Float64Array:
-    """Return which class every host event is of, shape (events, 3): 1 in its column."""
+def _event_costs(rank: Rank, costs: ProfilerCosts) -> Float64Array:
+    """Return what recording every host event costs, ns."""
     autograd = np.array([_AUTOGRAD.search(text) is not None for text in rank.names], dtype=np.bool_)
     operator = rank.events.category == HostCategory.OPERATOR
     back = operator & autograd[rank.events.name]
-    return np.stack([operator & ~back, back, ~operator], axis=1).astype(np.float64)
+    kinds: list[BoolArray] = [operator & ~back, back]
+    each: Float64Array = np.select(
+        kinds, [costs.operator_ns, costs.autograd_ns], costs.annotation_ns
+    )
+    return each
 
 
 def unperturbed(
@@ -158,20 +150,40 @@ def unperturbed(
 ) -> Program:
     """Return the program with the profiler's costs taken out of its host tasks.
 
-    `scale` multiplies what is left of host time: 1 unless it was fitted to a known step time.
+    Where the host waited for cores it shares, it waits less when it has less to do, and so do the
+    loader's workers. `scale` multiplies what is left of host time: 1 unless it was fitted to a known
+    step time.
     """
-    gaps: list[Int64Array] = []
-    tasks: list[Int64Array] = []
     program = built.program
+    gap = program.node_gap_ns.astype(np.float64)
+    task = program.node_cost_ns.astype(np.float64)
+    base = program.op_base_ns.astype(np.float64)
     for position, (number, part) in enumerate(built.parts.items()):
         nodes = slice(int(program.node_first[position]), int(program.node_first[position + 1]))
         seen = node_costs(ranks[number], part, costs)
-        gaps.append(_less(program.node_gap_ns[nodes], seen.gap_ns, costs, scale))
-        tasks.append(_less(program.node_cost_ns[nodes], seen.inside_ns, costs, scale))
-    return replace(program, node_gap_ns=np.concatenate(gaps), node_cost_ns=np.concatenate(tasks))
+        step = np.maximum.accumulate(part.host.step)
+        waits = descheduled_ns(program.node_gap_ns[nodes], step, len(program.steps))
+        had = gap[nodes] - waits, task[nodes]
+        left = _less(had[0], seen.gap_ns, costs), _less(had[1], seen.inside_ns, costs)
+        gap[nodes], task[nodes] = left
+        if waits.any():
+            busy = float(had[0].sum() + had[1].sum())
+            share = float(left[0].sum() + left[1].sum()) / max(busy, 1.0)
+            gap[nodes] += share * waits
+            base[(program.op_rank == position) & (program.op_stream < 0)] *= share
+    return replace(
+        program,
+        node_gap_ns=_whole(scale * gap),
+        node_cost_ns=_whole(scale * task),
+        op_base_ns=_whole(base),
+    )
 
 
-def _less(times: Int64Array, cost: Float64Array, costs: ProfilerCosts, scale: float) -> Int64Array:
-    left = np.maximum(times / costs.factor - cost, costs.floor * times) * scale
-    rounded: Int64Array = np.rint(left).astype(np.int64)
+def _less(times: Float64Array, cost: Float64Array, costs: ProfilerCosts) -> Float64Array:
+    left: Float64Array = np.maximum(times / costs.factor - cost, costs.floor * times)
+    return left
+
+
+def _whole(times: Float64Array) -> Int64Array:
+    rounded: Int64Array = np.rint(times).astype(np.int64)
     return rounded
