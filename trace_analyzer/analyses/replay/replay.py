@@ -18,6 +18,7 @@ from trace_analyzer.analyses.replay.costs import default_costs
 from trace_analyzer.analyses.replay.devices import own_streams
 from trace_analyzer.analyses.replay.edit import Edit
 from trace_analyzer.analyses.replay.fit import Clean, Fit, bound_of, fitted
+from trace_analyzer.analyses.replay.prediction import predicted_interval_ns
 from trace_analyzer.analyses.replay.program import COMM, NONE, Program, completions_ns
 from trace_analyzer.analyses.replay.simulate import ReplayError, simulate
 from trace_analyzer.analyses.replay.step_time import StepTime, step_time
@@ -40,8 +41,6 @@ LEAST_STEPS = 2
 # What the model itself is wrong by, beside the steps' own variation: shares of a gain and of T.
 ERROR_OF_GAIN = 0.15
 ERROR_OF_STEP = 0.005
-# Half-widths of the 95 % interval of a predicted step, by what bounds it, as a share.
-PREDICTION_ERROR = {"device": 0.045, "mixed": 0.16, "host": 0.20}
 # By how much all host time may be wrong, as predictions of labelled runs were; less where the
 # unprofiled step is known. Every gain is replayed at both ends.
 HOST_DOUBT, HOST_DOUBT_WHERE_KNOWN = 0.10, 0.03
@@ -113,12 +112,10 @@ class Replay:
             found[number] = float(time[own].sum()) / len(base.steps)
         return found
 
-    @property
+    @cached_property
     def predicted_interval_ns(self) -> tuple[float, float]:
-        """95 % interval of the predicted step: what predictions of its kind were wrong by."""
-        share = PREDICTION_ERROR[self.bound]
-        middle = self.predicted.median_ns
-        return middle * (1.0 - share), middle * (1.0 + share)
+        """95 % interval of the predicted step. Raises `ReplayError`."""
+        return predicted_interval_ns(self.clean, self.predicted)
 
     def edit(self) -> Edit:
         """Return an empty edit of the base program."""
