@@ -7,6 +7,7 @@ import numpy as np
 from tests.builder import RankBuilder
 from trace_analyzer.analyses.operator_spans import (
     last_boundary,
+    launched_inside,
     sole_launches,
     spans_of_launches,
     spans_of_runs,
@@ -57,3 +58,20 @@ def test_runs_hold_what_lies_between_and_what_prepares_them() -> None:
 def test_last_boundary_counts_events_and_calls() -> None:
     found = last_boundary(made(), 0, np.array([0, 400, 455]))
     assert found.tolist() == [0, 300, 450]
+
+
+def test_launched_inside_means_on_the_same_thread_and_before_the_end() -> None:
+    builder = RankBuilder()
+    builder.event("wanted", 0, 100, category=HostCategory.OPERATOR)
+    builder.event("wanted", 20, 30, category=HostCategory.OPERATOR)  # inside the other
+    builder.event("wanted", 200, 300, category=HostCategory.OPERATOR, thread=1)
+    builder.event("other", 400, 500, category=HostCategory.OPERATOR)
+    for row, start in enumerate((10, 50, 150, 250, 450)):
+        builder.operation(f"k{row}", 1_000 + row, 1_001 + row, launch=(start, start + 10))
+    builder.operation("unlaunched", 2_000, 2_001)
+    rank = builder.build()
+    named = np.array([name == "wanted" for name in rank.names])
+    every = np.arange(len(rank.operations))
+    assert launched_inside(rank, every, named).tolist() == [True, True] + 4 * [False]
+    assert launched_inside(rank, every[1:3], named).tolist() == [True, False]
+    assert not launched_inside(rank, every, np.zeros(len(rank.names), dtype=np.bool_)).any()

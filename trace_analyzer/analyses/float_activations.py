@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trace_analyzer.analyses.elementwise_chains import OPTIMIZER_STEP
 from trace_analyzer.analyses.operator_spans import launched_inside
 from trace_analyzer.model import Rank
 from trace_analyzer.schema import BoolArray, Int64Array
@@ -30,7 +31,6 @@ _OTHERS = re.compile(r"copy_kernel|FillFunctor|<(?:long|int|bool)\b")
 _KNOWN, _MIXED, _SINGLE = 1, 2, 3
 _TYPE = re.compile(r"c10::BFloat16|c10::Half|\bfloat\b")
 _NUMBER = re.compile(r"(?:#|instance )\d+")
-_OPTIMIZER = re.compile(r"^(?:optimizer|Optimizer\.step)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +56,7 @@ def float_activations(rank: Rank, matrix: BoolArray, slow: BoolArray) -> FloatAc
     )
     kernel = kernel[np.lexsort((operations.start_ns[kernel], operations.stream[kernel]))]
     beside = _beside(operations.stream[kernel], matrix[kernel], slow[kernel])
-    optimizer = np.array([_OPTIMIZER.search(name) is not None for name in rank.names], np.bool_)
+    optimizer = np.array([OPTIMIZER_STEP.search(name) is not None for name in rank.names], np.bool_)
     free = ~launched_inside(rank, kernel, optimizer)
     kernel, beside = kernel[free], beside[free]
     functor = _functors(rank)[operations.name[kernel]]
