@@ -20,7 +20,12 @@ from trace_analyzer.analyses.replay.build import Built, RankProgram
 from trace_analyzer.analyses.replay.descheduled import descheduled_ns
 from trace_analyzer.analyses.replay.host import NO_CALL
 from trace_analyzer.analyses.replay.program import Program
-from trace_analyzer.analyses.replay.slowness import node_slowness
+from trace_analyzer.analyses.replay.slowness import (
+    KINETO_REFERENCES,
+    NSYS_REFERENCES,
+    Reference,
+    node_slowness,
+)
 from trace_analyzer.model import Rank, SourceKind
 from trace_analyzer.schema import BoolArray, Float64Array, Int64Array, is_na
 from trace_analyzer.tables import HostCategory
@@ -35,8 +40,9 @@ class ProfilerCosts:
     `operator_ns` is for dispatched operators, `autograd_ns` for the nodes of backward and what
     wraps them, `annotation_ns` for ranges and Python frames, `call_ns` for runtime calls and
     `launch_ns` for those that launch something. `factor` is what all host time was multiplied by
-    besides. `floor` is the share of a gap or call that is always left. `paced`: lengths in the
-    recording tell the host's pace. `basis` says where the numbers come from.
+    besides, but for gaps of `SILENT_NS` and more: a pause, or work of libraries that the recorder
+    does not see. `floor` is the share of a gap or call that is always left. `references` tell the
+    host's pace. `basis` says where the numbers come from.
     """
 
     operator_ns: float
@@ -46,7 +52,7 @@ class ProfilerCosts:
     launch_ns: float
     factor: float
     floor: float
-    paced: bool
+    references: tuple[Reference, ...]
     basis: str
 
 
@@ -62,24 +68,27 @@ DEFAULT_KINETO = ProfilerCosts(
     launch_ns=3_000.0,
     factor=1.0,
     floor=0.15,
-    paced=True,
+    references=KINETO_REFERENCES,
     basis="default for torch.profiler",
 )
-# Fitted to nsys recordings of the same runs: its injection slows all host work, not calls alone.
+# Fitted to nsys recordings of the same runs: its injection slows all host work, not calls alone. A
+# call stands for the operators around it, which nsys does not record.
 DEFAULT_NSYS = ProfilerCosts(
     operator_ns=0.0,
     autograd_ns=0.0,
     annotation_ns=0.0,
-    call_ns=3_000.0,
-    launch_ns=8_000.0,
+    call_ns=8_000.0,
+    launch_ns=12_000.0,
     factor=1.0 / 0.85,
     floor=0.1,
-    paced=False,
+    references=NSYS_REFERENCES,
     basis="default for nsys",
 )
 # Between what paces one host changes, as a share of the usual one: the unprofiled step is taken at the
 # usual pace, so that what an event stands for counts as slowed as recording it was.
 PACES = (0.5, 1.7)
+# nsys has no share in a gap this long: what takes it makes no calls, so that nothing of it is recorded.
+SILENT_NS = 1_000_000
 
 
 def default_costs(source: SourceKind) -> ProfilerCosts:
@@ -121,7 +130,7 @@ def node_costs(rank: Rank, part: RankProgram, costs: ProfilerCosts) -> NodeCosts
     launches[launch[~is_na(launch)]] = True
     own = np.where(launches[np.where(is_call, host.call, 0)], costs.launch_ns, costs.call_ns)
     half = own / 2 * is_call
-    pace = node_slowness(rank, host) if costs.paced else np.ones(len(host), dtype=np.float64)
+    pace = node_slowness(rank, host, costs.references)
     slowed = pace * np.clip(pace, *PACES)
 
     def within(low: Int64Array, high: Int64Array) -> Float64Array:
@@ -164,7 +173,11 @@ def unperturbed(
         step = np.maximum.accumulate(part.host.step)
         waits = descheduled_ns(program.node_gap_ns[nodes], step, len(program.steps))
         had = gap[nodes] - waits, task[nodes]
-        left = _less(had[0], seen.gap_ns, costs), _less(had[1], seen.inside_ns, costs)
+        factor = np.where(had[0] >= SILENT_NS, 1.0, costs.factor)
+        left = (
+            np.maximum(had[0] / factor - seen.gap_ns, costs.floor * had[0]),
+            np.maximum(had[1] / costs.factor - seen.inside_ns, costs.floor * had[1]),
+        )
         gap[nodes], task[nodes] = left
         if waits.any():
             busy = float(had[0].sum() + had[1].sum())
@@ -177,11 +190,6 @@ def unperturbed(
         node_cost_ns=_whole(scale * task),
         op_base_ns=_whole(base),
     )
-
-
-def _less(times: Float64Array, cost: Float64Array, costs: ProfilerCosts) -> Float64Array:
-    left: Float64Array = np.maximum(times / costs.factor - cost, costs.floor * times)
-    return left
 
 
 def _whole(times: Float64Array) -> Int64Array:

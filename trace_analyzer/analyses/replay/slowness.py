@@ -37,7 +37,7 @@ class Reference:
 # Medians over tuning runs of eager GPT models (torch 2.11, an x86 server with two H200). The lower
 # quartile of launches has no waits for a full queue in it; their logarithm varies by two thirds of
 # what that of operators does. Lengths of these hardly depend on thread, model, or recorded shapes.
-REFERENCES = (
+KINETO_REFERENCES = (
     Reference(
         usual_ns={"cudaLaunchKernel": 6_850.0, "cuLaunchKernelEx": 7_100.0},
         quantile=0.25,
@@ -47,13 +47,23 @@ REFERENCES = (
     Reference(usual_ns={"aten::empty": 5_600.0}, quantile=0.5, exponent=1.0, calls=False),
     Reference(usual_ns={"aten::as_strided": 800.0}, quantile=0.5, exponent=1.0, calls=False),
 )
+NSYS_REFERENCES = (
+    Reference(
+        usual_ns={"cudaLaunchKernel": 6_600.0, "cuLaunchKernelEx": 6_800.0},
+        quantile=0.25,
+        exponent=1.5,
+        calls=True,
+    ),
+)
 LEAST_SAMPLES = 8
 # 140 recordings of one kind of server lie between 0.5 and 1.7; a profiler of 2021 on another server
 # recorded 4 and 9, and its costs are not 9 times those of today.
 FARTHEST = 2.5
 
 
-def node_slowness(rank: Rank, host: HostSequence) -> Float64Array:
+def node_slowness(
+    rank: Rank, host: HostSequence, references: tuple[Reference, ...] = KINETO_REFERENCES
+) -> Float64Array:
     """Return, for each node, how many times slower than usual its thread was in its step.
 
     A step of a thread with too few of the events counts as the thread does, a thread as the rank,
@@ -65,7 +75,7 @@ def node_slowness(rank: Rank, host: HostSequence) -> Float64Array:
     cell, thread, whole = (
         _known_mean(values)
         for values in zip(
-            *(_paces(rank, reference, threads, marks) for reference in REFERENCES), strict=True
+            *(_paces(rank, reference, threads, marks) for reference in references), strict=True
         )
     )
     farthest = float(np.log(FARTHEST))
