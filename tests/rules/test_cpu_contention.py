@@ -28,6 +28,37 @@ def test_interruptions_anywhere_in_a_step() -> None:
     assert not diagnosed(host_pause.RULE, run).findings
 
 
+def test_gaps_that_are_longer_at_other_places_of_every_step() -> None:
+    # Operators between calls are interrupted, calls are not: they take a small part of the time.
+    dice = np.random.default_rng(5)
+
+    def body(loop: Loop, _: int) -> None:
+        hit = set(dice.choice(60, 5, replace=False).tolist())
+        for number in range(60):
+            loop.silent(4_000 if number in hit else 40)
+            loop.launch("gemm", 25, host_us=10)
+
+    run = single(body)
+    found = diagnosed(RULE, run)
+    (finding,) = found.findings
+    # Five times 4 ms a step go, less what the profiler takes of them.
+    assert recoverable_ms(found) == pytest.approx(19, abs=2.0)
+    assert "gaps a step between calls are longer by 0.5 ms" in finding.proof
+    assert not diagnosed(host_pause.RULE, run).findings
+
+
+def test_two_long_gaps_a_step_are_no_shared_core() -> None:
+    dice = np.random.default_rng(5)
+
+    def body(loop: Loop, _: int) -> None:
+        hit = set(dice.choice(60, 2, replace=False).tolist())
+        for number in range(60):
+            loop.silent(4_000 if number in hit else 40)
+            loop.launch("gemm", 25, host_us=10)
+
+    assert not diagnosed(RULE, single(body)).findings
+
+
 def test_pauses_between_calls_only_are_the_programs_own() -> None:
     def body(loop: Loop, _: int) -> None:
         loop.launches(30, 25)

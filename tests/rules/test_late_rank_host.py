@@ -30,6 +30,17 @@ def test_hosts_that_differ_as_healthy_ones_do_are_not(factor: float) -> None:
     assert not diagnosed(RULE, ranks(slower(factor))).findings  # type: ignore[arg-type]
 
 
+def test_ranks_that_are_late_in_turn_are_not_slower() -> None:
+    # Every step waits for another rank: the median step is long, and no host is longer than others.
+    def body(loop: Loop, number: int) -> None:
+        slow = number % 2 == loop.rank
+        loop.launches(100, 20, host_us=120.0 if slow else 40.0)
+
+    found = diagnosed(RULE, ranks(body))
+    assert not found.findings
+    assert "in turn" in found.checks[0].reason
+
+
 def test_a_late_host_that_the_gpu_hides_costs_nothing() -> None:
     def body(loop: Loop, _: int) -> None:
         loop.launches(100, 200, host_us=80.0 if loop.rank == 1 else 40.0)

@@ -32,12 +32,15 @@ class Preemption:
     """Interruptions of one rank's launching threads.
 
     `inside` counts calls of microseconds that took over 0.3 ms while the GPU was idle;
-    `spans` is the host time of all interruptions, pauses between calls included.
+    `spans` is the host time of all interruptions, pauses between calls included. `waits` counts
+    gaps between calls that are much longer than at the same place of other steps, where there are
+    so many that cores are shared; 0 where that is not known.
     """
 
     inside: int
     longest_ns: int
     spans: Intervals
+    waits: int = 0
 
 
 def find_preemption(rank: Rank, work: Busy, window: Intervals) -> Preemption:

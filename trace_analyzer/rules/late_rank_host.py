@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trace_analyzer.analyses.replay.peers import peer_pace
 from trace_analyzer.findings import Evidence, Range
 from trace_analyzer.rules.context import Context
 from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
@@ -55,14 +56,24 @@ def find(context: Context) -> Answer:
     if not late:
         return Passed(reason="no rank gains the others anything by its peers' host times")
     number, gain = max(late, key=lambda pair: pair[1])
-    doubt = HOST_NOISE * float(
-        np.median([time for rank, time in context.replay.host_ns.items() if rank != number])
-    )
+    hosts = context.replay.host_ns
+    usual = float(np.median([time for rank, time in hosts.items() if rank != number]))
+    doubt = HOST_NOISE * usual
     if gain < doubt:
         return Passed(
             reason=(
                 f"Rank {number}'s host is the slowest, by {gain / 1e6:.1f} ms a step: healthy ranks "
                 f"under a profiler differ by up to {doubt / 1e6:.1f} ms here."
+            )
+        )
+    base = context.replay.base
+    loader = peer_pace(base, base.ranks.index(number))
+    # Ranks that are late in turn are not slower: each waits for the other's bad moments.
+    if hosts[number] - usual < doubt and loader > 1.0 - HOST_NOISE:
+        return Passed(
+            reason=(
+                f"Rank {number}'s host takes {hosts[number] / 1e6:.1f} ms a step, its peers' "
+                f"{usual / 1e6:.1f} ms: ranks are late in turn, none of them always."
             )
         )
     late_ns = next((item.late_ns for item in context.study.late if item.rank == number), None)
