@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from trace_analyzer.analyses.replay.build import Built, build_program
-from trace_analyzer.analyses.replay.costs import default_costs
+from trace_analyzer.analyses.replay.calibrated import recording_costs
 from trace_analyzer.analyses.replay.devices import own_streams
 from trace_analyzer.analyses.replay.edit import Edit
 from trace_analyzer.analyses.replay.fit import Clean, Fit, bound_of, fitted
@@ -215,7 +215,7 @@ def replay(study: Study, known_ns: float | None = None) -> Replay | str:
         clean = Clean(
             built=built,
             ranks=ranks,
-            costs=default_costs(study.run.ranks[0].source),
+            costs=recording_costs(study.run),
             steady=np.isin(numbers, study.steady.used),
         )
         fit = Fit() if known_ns is None else fitted(clean, known_ns)
