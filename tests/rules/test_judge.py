@@ -64,6 +64,19 @@ def faster_host(factor: float) -> Callable[[Edit], None]:
     return lambda edit: edit.all_host(1, factor)
 
 
+def test_an_interval_reaches_to_what_the_rule_itself_does_not_know(context: Context) -> None:
+    limits = (faster_host(0.97), faster_host(0.6))
+    found = [
+        diagnose(context, [rule("DATA001", [cause(faster_host(0.9), **more)])]).findings[0]
+        for more in ({}, {"limits_of_gain": limits})
+    ]
+    own, wide = (item.recoverable_interval_ms for item in found)
+    assert own is not None
+    assert wide is not None
+    assert found[0].recoverable_ms == found[1].recoverable_ms
+    assert wide[0] < own[0] < own[1] < wide[1]
+
+
 def test_the_largest_gain_comes_first_and_faults_before_opportunities(context: Context) -> None:
     found = diagnose(
         context,
