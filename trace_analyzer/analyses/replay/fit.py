@@ -85,7 +85,8 @@ def fitted(clean: Clean, known_ns: float) -> Fit:
             return Fit()
         around = (1.0 - 2 * LARGEST_DEVICE_SHIFT, 1.0 + 2 * LARGEST_DEVICE_SHIFT)
         return _found(clean, known_ns, lambda factor: Fit(device=factor), around)
-    host = _found(clean, known_ns, lambda factor: Fit(host=factor), SCALES)
+    slowest = SCALES[1] if off > 0 else 1.0
+    host = _found(clean, known_ns, lambda factor: Fit(host=factor), (SCALES[0], slowest))
     over = known_ns / clean.time(host).median_ns
     if 1.0 - LARGEST_DEVICE_SHIFT <= over < 1.0 - MET_SHARE:
         return Fit(host=host.host * over, device=over)
@@ -96,7 +97,10 @@ def _found(
     clean: Clean, known_ns: float, fit: Callable[[float], Fit], bounds: tuple[float, float]
 ) -> Fit:
     low, high = bounds
-    known_ns = max(known_ns, clean.time(fit(low)).median_ns * (1.0 + MET_SHARE))
+    least_ns = clean.time(fit(low)).median_ns
+    if least_ns > known_ns * (1.0 + LARGEST_DEVICE_SHIFT):
+        return Fit()
+    known_ns = max(known_ns, least_ns * (1.0 + MET_SHARE))
     if known_ns >= clean.time(fit(high)).median_ns:
         return Fit()
     for _ in range(12):
