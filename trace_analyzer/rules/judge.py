@@ -10,6 +10,7 @@ from trace_analyzer.analyses.replay.replay import Gain, Replay
 from trace_analyzer.analyses.replay.simulate import ReplayError
 from trace_analyzer.findings import Check, Finding
 from trace_analyzer.rules.context import Context
+from trace_analyzer.rules.hidden import hidden_pair
 from trace_analyzer.rules.rule import Cause, Confidence, Kind, NotApplicable, Passed, Rule
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def diagnose(context: Context, rules: Sequence[Rule]) -> Diagnosis:
     """Ask every rule, replay what it saw, and order what stands."""
     judged: list[Judged] = []
     checks: list[Check] = []
+    small: list[tuple[Rule, Cause, Check]] = []
     for rule in rules:
         try:
             answer = rule.find(context)
@@ -59,6 +61,7 @@ def diagnose(context: Context, rules: Sequence[Rule]) -> Diagnosis:
                 result = _judge(context, rule, cause)
                 if isinstance(result, Check):
                     checks.append(result)
+                    small.append((rule, cause, result))
                 else:
                     judged.append(result)
             if not answer:
@@ -66,6 +69,16 @@ def diagnose(context: Context, rules: Sequence[Rule]) -> Diagnosis:
         except Exception as problem:  # noqa: BLE001 (one rule's failure never stops the report)
             reason = f"{type(problem).__name__}: {problem}"
             checks.append(_state(rule, "error", reason, "report this with the trace, if you can"))
+    small = [item for item in small if (item[1].kind or item[0].kind) == "fault"]
+    try:
+        for place, cause, gain in hidden_pair(context, [item[:2] for item in small], PRIMARY_SHARE):
+            rule, _, said = small[place]
+            share = gain.gain_ns / context.step_ns
+            judged.append(Judged(rule=rule, cause=cause, kind="fault", gain=gain, share=share))
+            checks = [check for check in checks if check is not said]
+    except ReplayError as problem:
+        reason = f"two faults together cannot be replayed: {problem}"
+        checks.append(_state(small[0][0], "error", reason, "report this with the trace"))
     judged = _linked(judged)
     judged.sort(key=_order)
     judged = _behind_their_cause(judged)
