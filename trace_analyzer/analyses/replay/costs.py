@@ -154,14 +154,11 @@ def _event_costs(rank: Rank, costs: ProfilerCosts) -> Float64Array:
     return each
 
 
-def unperturbed(
-    built: Built, ranks: Mapping[int, Rank], costs: ProfilerCosts, scale: float = 1.0
-) -> Program:
+def unperturbed(built: Built, ranks: Mapping[int, Rank], costs: ProfilerCosts) -> Program:
     """Return the program with the profiler's costs taken out of its host tasks.
 
     Where the host waited for cores it shares, it waits less when it has less to do, and so do the
-    loader's workers. `scale` multiplies what is left of host time: 1 unless it was fitted to a known
-    step time.
+    loader's workers.
     """
     program = built.program
     gap = program.node_gap_ns.astype(np.float64)
@@ -186,8 +183,8 @@ def unperturbed(
             base[(program.op_rank == position) & (program.op_stream < 0)] *= share
     return replace(
         program,
-        node_gap_ns=_whole(scale * gap),
-        node_cost_ns=_whole(scale * task),
+        node_gap_ns=_whole(gap),
+        node_cost_ns=_whole(task),
         op_base_ns=_whole(base),
     )
 

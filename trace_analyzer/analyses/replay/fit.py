@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from trace_analyzer.schema import BoolArray, Int64Array
 SCALES = (0.25, 4.0)
 # A GPU whose clock is to explain more than this is not what decides the step.
 LARGEST_DEVICE_SHIFT = 0.05
+# A host that was taken to be hidden behind the device is not slower than predicted by more than what
+# predictions of hosts are wrong by.
+SLOWEST_UNSEEN_HOST = 1.25
 # A known step that is met this well is not fitted any further.
 MET_SHARE = 0.002
 # The step is bound by one side where the other side's time hardly matters.
@@ -38,7 +42,7 @@ class Fit:
     device: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Clean:
     """What a program without the profiler is made of."""
 
@@ -49,14 +53,24 @@ class Clean:
 
     def program(self, fit: Fit) -> Program:
         """Return the program without the profiler's costs, with the factors of a fit."""
-        program = unperturbed(self.built, self.ranks, self.costs, fit.host)
-        if fit.device == 1.0:
-            return program
-        return replace(
-            program,
-            op_base_ns=_scaled(program.op_base_ns, fit.device),
-            collective_transfer_ns=_scaled(program.collective_transfer_ns, fit.device),
-        )
+        program = self._free
+        if fit.host != 1.0:
+            program = replace(
+                program,
+                node_gap_ns=_scaled(program.node_gap_ns, fit.host),
+                node_cost_ns=_scaled(program.node_cost_ns, fit.host),
+            )
+        if fit.device != 1.0:
+            program = replace(
+                program,
+                op_base_ns=_scaled(program.op_base_ns, fit.device),
+                collective_transfer_ns=_scaled(program.collective_transfer_ns, fit.device),
+            )
+        return program
+
+    @cached_property
+    def _free(self) -> Program:
+        return unperturbed(self.built, self.ranks, self.costs)
 
     def time(self, fit: Fit) -> StepTime:
         """Return its settled steps. Raises `ReplayError`."""
@@ -71,21 +85,29 @@ def _scaled(times: Int64Array, factor: float) -> Int64Array:
 def fitted(clean: Clean, known_ns: float) -> Fit:
     """Return the factors with which T comes nearest to a known unprofiled step, ns.
 
-    Where the device decides, its durations are scaled; else the host's time is. T grows with
-    either, so that bisection finds the factor. A known step that no host is fast enough for is one
-    that the device decides: the host then gets the largest factor that does not lengthen it, and
-    the rest of the miss is the device's.
+    Where the device decides, its durations are scaled; else, and where no clock explains the miss,
+    the host's time is. T grows with either, so that bisection finds the factor. A known step that no
+    host is fast enough for is one that the device decides: the host then gets the largest factor
+    that does not lengthen it, and the rest of the miss is the device's.
     """
     predicted = clean.time(Fit())
     off = known_ns / predicted.median_ns - 1.0
     if abs(off) <= MET_SHARE:
         return Fit()
-    if bound_of(clean, clean.program(Fit()), predicted) == "device":
-        if abs(off) > LARGEST_DEVICE_SHIFT:
-            return Fit()
+    bound = bound_of(clean, clean.program(Fit()), predicted)
+    found = _nearest(clean, known_ns, off, bound)
+    # A step that grows with one clock as a whole may still be shorter here and there.
+    nearer = abs(known_ns / clean.time(found).median_ns - 1.0) < abs(off)
+    return found if nearer else Fit()
+
+
+def _nearest(clean: Clean, known_ns: float, off: float, bound: str) -> Fit:
+    """Return what `fitted` does, for a known step that is `off` from the predicted one."""
+    if bound == "device" and abs(off) <= LARGEST_DEVICE_SHIFT:
         around = (1.0 - 2 * LARGEST_DEVICE_SHIFT, 1.0 + 2 * LARGEST_DEVICE_SHIFT)
         return _found(clean, known_ns, lambda factor: Fit(device=factor), around)
-    slowest = SCALES[1] if off > 0 else 1.0
+    longest = SLOWEST_UNSEEN_HOST if bound == "device" else SCALES[1]
+    slowest = longest if off > 0 else 1.0
     host = _found(clean, known_ns, lambda factor: Fit(host=factor), (SCALES[0], slowest))
     over = known_ns / clean.time(host).median_ns
     if 1.0 - LARGEST_DEVICE_SHIFT <= over < 1.0 - MET_SHARE:
