@@ -29,7 +29,7 @@ def label_of(name: str) -> dict[str, Any]:
 
 
 def test_the_subset_is_there() -> None:
-    assert len(RUNS) == 24
+    assert len(RUNS) == 26
     assert {label_of(name)["set"] for name in RUNS} == {"tune", "test"}
 
 
@@ -60,7 +60,7 @@ def test_the_unprofiled_steps_are_those_of_the_label(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if "-ddp." in name])
+@pytest.mark.parametrize("name", [name for name in RUNS if label_of(name)["world_size"] > 1])
 def test_every_collective_of_two_ranks_is_matched(name: str) -> None:
     cross = results_of(name).cross
     assert cross is not None
@@ -78,7 +78,7 @@ def test_few_channels_show_in_grid_and_bandwidth() -> None:
 
 
 def test_the_late_rank_of_the_label_is_the_late_rank_of_the_trace() -> None:
-    name = "gpt-large-ddp.late-host_1.kineto"
+    name = "gpt-small-ddp.late-host_0.6.kineto"
     (faulty,) = label_of(name)["faults"][0]["ranks"]
     late = results_of(name).late
     assert late[0].rank == faulty

@@ -36,7 +36,7 @@ from trace_analyzer.tables import (
 
 FAULT_RUNS = (
     "conv-small-ddp.healthy_1.kineto",
-    "gpt-large-ddp.late-host_1.kineto",
+    "gpt-small-ddp.late-host_0.6.kineto",
     "gpt-small-fsdp.fine-sharding_1.kineto",
     "gpt-small-single.healthy_1.nsys",
 )
