@@ -106,7 +106,9 @@ def _nearest(clean: Clean, known_ns: float, off: float, bound: str) -> Fit:
     if bound == "device" and abs(off) <= LARGEST_DEVICE_SHIFT:
         around = (1.0 - 2 * LARGEST_DEVICE_SHIFT, 1.0 + 2 * LARGEST_DEVICE_SHIFT)
         return _found(clean, known_ns, lambda factor: Fit(device=factor), around)
-    longest = SLOWEST_UNSEEN_HOST if bound == "device" else SCALES[1]
+    # Loader workers with a pace of their own hide the host as the device does.
+    paced = any(part.supply is not None for part in clean.built.parts.values())
+    longest = SLOWEST_UNSEEN_HOST if bound == "device" or paced else SCALES[1]
     slowest = longest if off > 0 else 1.0
     host = _found(clean, known_ns, lambda factor: Fit(host=factor), (SCALES[0], slowest))
     over = known_ns / clean.time(host).median_ns
