@@ -122,7 +122,9 @@ def _judge(context: Context, rule: Rule, cause: Cause) -> Judged | Check:
             f"and {high:.1f} ms: not told from nothing."
         )
         return _state(rule, "not-distinguishable", reason, "more recorded steps")
-    return Judged(rule=rule, cause=cause, kind=_lowered(rule, kind, share), gain=gain, share=share)
+    # A gain that may lie below the rule's limit is no fault yet.
+    kind = _lowered(rule, kind, gain.interval_ns[0] / total)
+    return Judged(rule=rule, cause=cause, kind=kind, gain=gain, share=share)
 
 
 def _gain(replay: Replay, cause: Cause, edit: Callable[[Edit], None]) -> Gain:
