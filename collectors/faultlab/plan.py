@@ -33,7 +33,7 @@ class StepPlan:
     optimizer: str = "fused"  # fused, foreach or loop
     clip: str = ""  # "", "free" (no host sync) or "checked" (error_if_nonfinite)
     # model settings (eager models only)
-    probe: Callable[[int, Tensor], Tensor] | None = None
+    probes: list[Callable[[int, Tensor], Tensor]] = field(default_factory=list)
     activation: Callable[[Tensor], Tensor] | None = None
     recomputed: int = 0
     full_precision: int = 0
@@ -43,3 +43,15 @@ class StepPlan:
     before_backward: list[Hook] = field(default_factory=list)
     after_backward: list[Hook] = field(default_factory=list)
     after_step: list[Hook] = field(default_factory=list)
+
+    def probe(self) -> Callable[[int, Tensor], Tensor] | None:
+        """Return all probes as one, in order; None where there are none."""
+        if not self.probes:
+            return None
+
+        def chain(index: int, hidden: Tensor) -> Tensor:
+            for probe in self.probes:
+                hidden = probe(index, hidden)
+            return hidden
+
+        return chain

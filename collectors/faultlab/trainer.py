@@ -92,7 +92,7 @@ class Trainer:
         """Set what the model itself reads; only eager models may change after the first step."""
         default = fused_gelu if isinstance(self.model, Gpt) else nn.functional.relu
         settings = {
-            "probe": plan.probe,
+            "probe": plan.probe(),
             "recomputed": plan.recomputed,
             "full_precision": plan.full_precision,
         }

@@ -83,7 +83,7 @@ class LayoutCopies(Fault):
                 hidden = hidden.transpose(1, 2).contiguous().transpose(1, 2).contiguous()
             return hidden
 
-        plan.probe = probe
+        plan.probes.append(probe)
 
 
 class NoAutocastCache(Fault):

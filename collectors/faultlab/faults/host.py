@@ -39,7 +39,7 @@ class ItemSync(Fault):
                 hidden.detach().abs().max().item()
             return hidden
 
-        plan.probe = probe
+        plan.probes.append(probe)
 
 
 class CheckedClipping(Fault):

@@ -49,7 +49,7 @@ class SlowPython(Fault):
                 pass
             return hidden
 
-        plan.probe = probe
+        plan.probes.append(probe)
 
 
 class ExtraKernels(Fault):
