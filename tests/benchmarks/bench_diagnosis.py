@@ -119,9 +119,12 @@ class Scored:
 
 
 def labelled(roots: Iterable[Path]) -> list[Path]:
-    """Return the folders of labelled runs, by name."""
-    found = {path.parent for root in roots for path in root.rglob("label.json")}
-    return sorted(found, key=lambda path: path.name)
+    """Return the folders of labelled runs, by name; of a run that lies twice the first."""
+    found: dict[str, Path] = {}
+    for root in roots:
+        for path in sorted(root.rglob("label.json")):
+            found.setdefault(path.parent.name, path.parent)
+    return [found[name] for name in sorted(found)]
 
 
 def _needed(label: dict[str, Any], faults: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -294,6 +297,7 @@ def document(runs: Sequence[Scored], known: Sequence[Scored]) -> str:
         "convolution model in two sizes, alone, DDP, FSDP and compiled, torch.profiler and nsys. The",
         "cost of every fault was measured without a profiler. The *test* half (other magnitudes, the",
         "convolution model, other seeds) was set aside by a rule before the first threshold was set.",
+        "Every run is listed that was at hand when this was made; index.csv of the recordings has all.",
         "Unless said otherwise the profiled trace alone had to do, without unprofiled step times.",
     ]
     for half in ("test", "tune"):
