@@ -3,7 +3,7 @@
 A calibration times loops that do one thing with the recorder and without it. In a step the same event
 costs more: its code and the recorder's buffers have left the core's caches. With four times what the
 loops of one kind of server gave, labelled runs of that server are predicted as well as with constants
-that were fitted to them, and no worse factor is far off (three and five lose a little).
+that were fitted to them; three and five times are worse.
 """
 
 from __future__ import annotations
