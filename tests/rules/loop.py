@@ -32,6 +32,7 @@ MADE_COSTS = replace(
     call_ns=6_000.0,
     launch_ns=3_000.0,
     floor=0.15,
+    call_floor=0.15,
     neighbours=1,
 )
 LATENCY = 5_000

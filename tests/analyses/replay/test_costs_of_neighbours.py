@@ -9,7 +9,7 @@ import pytest
 
 from trace_analyzer.analyses.replay.costs import DEFAULT_KINETO, SILENT_NS, _left
 
-COSTS = replace(DEFAULT_KINETO, floor=0.25, neighbours=4)
+COSTS = replace(DEFAULT_KINETO, floor=0.25, call_floor=0.25, neighbours=4)
 
 
 def left(gap: list[float], task: list[float], spent: list[float]) -> tuple[np.ndarray, np.ndarray]:

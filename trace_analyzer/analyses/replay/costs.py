@@ -41,8 +41,8 @@ class ProfilerCosts:
     wraps them, `annotation_ns` for ranges and Python frames, `call_ns` for runtime calls and
     `launch_ns` for those that launch something. `factor` is what all host time was multiplied by
     besides, but for gaps of `SILENT_NS` and more: a pause, or work of libraries that the recorder
-    does not see. `floor` is the share of a gap or call that is always left; what it keeps in one of
-    `neighbours` nodes that follow each other is taken from the others. `references` tell the host's
+    does not see. `floor` is the share of a gap that is always left, `call_floor` that of a call, some
+    of which is waiting for room in the launch queue; what they keep in one of `neighbours` nodes that follow each other is taken from the others. `references` tell the host's
     pace. `basis` says where the numbers come from.
     """
 
@@ -53,6 +53,7 @@ class ProfilerCosts:
     launch_ns: float
     factor: float
     floor: float
+    call_floor: float
     neighbours: int
     references: tuple[Reference, ...]
     basis: str
@@ -72,6 +73,7 @@ DEFAULT_KINETO = ProfilerCosts(
     launch_ns=9_000.0,
     factor=1.0,
     floor=0.33,
+    call_floor=0.15,
     neighbours=32,
     references=KINETO_REFERENCES,
     basis="default for torch.profiler",
@@ -86,6 +88,7 @@ DEFAULT_NSYS = ProfilerCosts(
     launch_ns=12_000.0,
     factor=1.0 / 0.85,
     floor=0.1,
+    call_floor=0.1,
     neighbours=1,
     references=NSYS_REFERENCES,
     basis="default for nsys",
@@ -205,7 +208,7 @@ def _left(
     A gap too short for what was recorded in it shows that the constants are means: another of the
     `neighbours` cost more. A silent gap has no share in that, because it is no recorder's.
     """
-    least = costs.floor * had[0], costs.floor * had[1]
+    least = costs.floor * had[0], costs.call_floor * had[1]
     left = np.maximum(clean[0] - spent[0], least[0]), np.maximum(clean[1] - spent[1], least[1])
     if costs.neighbours <= 1 or not len(left[0]):
         return left
