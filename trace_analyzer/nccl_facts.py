@@ -256,7 +256,7 @@ class FlightRecording:
     names: tuple[str, ...]
     groups: tuple[FlightGroup, ...]
     entries: FlightEntries
-    library: str = ""  # version of NCCL
+    nccl_version: str = ""
     has_status: bool = False
     malformed: int = 0
 

@@ -53,7 +53,7 @@ def row(tmp_path: Path, **changes: Any) -> dict[str, int]:
 
 def test_an_entry_of_version_2_10(tmp_path: Path) -> None:
     recording = Dump(rank=1).collective(size=24).recording(tmp_path)
-    assert (recording.rank, recording.version, recording.library) == (1, "2.10", "2.28.9")
+    assert (recording.rank, recording.version, recording.nccl_version) == (1, "2.10", "2.28.9")
     assert recording.groups == (
         FlightGroup(
             name="0",
@@ -343,7 +343,7 @@ def test_real_dumps(run: str) -> None:
     for rank in range(2):
         recording = read(real_trace(f"h200-ddp/{run}/flight_rank{rank}.pkl"), rank)
         entries = recording.entries
-        assert (recording.version, recording.library) == ("2.10", "2.28.9")
+        assert (recording.version, recording.nccl_version) == ("2.10", "2.28.9")
         assert recording.malformed == 0
         assert len(entries) == 358
         assert entries.collective_sequence.tolist() == list(range(1, 359))

@@ -113,7 +113,7 @@ class _Dump:
             path=shown,
             rank=found,
             version=_text(_get(self.document, "version")),
-            library=_text(_get(self.document, "comm_lib_version"))
+            nccl_version=_text(_get(self.document, "comm_lib_version"))
             or _text(_get(self.document, "nccl_version")),
             names=tuple(self.names.texts),
             groups=groups,
