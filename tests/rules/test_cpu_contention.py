@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.rules.loop import Loop, diagnosed, recoverable_ms, single
+from trace_analyzer.model import Run
 from trace_analyzer.rules import host_pause
 from trace_analyzer.rules.cpu_contention import RULE
 
@@ -28,17 +29,22 @@ def test_interruptions_anywhere_in_a_step() -> None:
     assert not diagnosed(host_pause.RULE, run).findings
 
 
-def test_gaps_that_are_longer_at_other_places_of_every_step() -> None:
-    # Operators between calls are interrupted, calls are not: they take a small part of the time.
+def with_long_gaps(count: int) -> Run:
+    """Return a run of which each step has so many gaps of 4 ms among 60, at other places."""
     dice = np.random.default_rng(5)
 
     def body(loop: Loop, _: int) -> None:
-        hit = set(dice.choice(60, 5, replace=False).tolist())
+        hit = set(dice.choice(60, count, replace=False).tolist())
         for number in range(60):
             loop.silent(4_000 if number in hit else 40)
             loop.launch("gemm", 25, host_us=10)
 
-    run = single(body)
+    return single(body)
+
+
+def test_gaps_that_are_longer_at_other_places_of_every_step() -> None:
+    # Operators between calls are interrupted, calls are not: they take a small part of the time.
+    run = with_long_gaps(5)
     found = diagnosed(RULE, run)
     (finding,) = found.findings
     # Five times 4 ms a step go, less what the profiler takes of them.
@@ -48,15 +54,7 @@ def test_gaps_that_are_longer_at_other_places_of_every_step() -> None:
 
 
 def test_two_long_gaps_a_step_are_no_shared_core() -> None:
-    dice = np.random.default_rng(5)
-
-    def body(loop: Loop, _: int) -> None:
-        hit = set(dice.choice(60, 2, replace=False).tolist())
-        for number in range(60):
-            loop.silent(4_000 if number in hit else 40)
-            loop.launch("gemm", 25, host_us=10)
-
-    assert not diagnosed(RULE, single(body)).findings
+    assert not diagnosed(RULE, with_long_gaps(2)).findings
 
 
 def test_pauses_between_calls_only_are_the_programs_own() -> None:

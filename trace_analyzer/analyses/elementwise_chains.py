@@ -14,7 +14,7 @@ import numpy as np
 from trace_analyzer.analyses.operator_spans import launched_inside
 from trace_analyzer.analyses.steps import DeviceSteps
 from trace_analyzer.model import Rank
-from trace_analyzer.schema import Int64Array
+from trace_analyzer.schema import BoolArray, Int64Array
 from trace_analyzer.tables import OperationKind
 
 # Fewer are no chain worth a name: two kernels are what one addition before an activation makes.
@@ -27,7 +27,7 @@ _ELEMENTWISE = re.compile(
 )
 # Casts and copies do nothing to the values; fills have no operand; these functors are an optimizer's.
 _OTHERS = re.compile(r"copy_kernel|FillFunctor|addcdiv|addcmul|lerp", re.IGNORECASE)
-OPTIMIZER_STEP = re.compile(r"^(?:optimizer|Optimizer\.step)", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"^(?:optimizer|Optimizer\.step)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,8 +48,7 @@ def elementwise_chains(rank: Rank, steps: DeviceSteps) -> Chains:
     operations = rank.operations
     elements = _elements(rank)
     kernel = np.flatnonzero((operations.kind == OperationKind.KERNEL) & (steps.operation_step >= 0))
-    optimizer = np.array([OPTIMIZER_STEP.search(name) is not None for name in rank.names], np.bool_)
-    kernel = kernel[~launched_inside(rank, kernel, optimizer)]
+    kernel = kernel[~in_optimizer(rank, kernel)]
     order = np.lexsort((operations.start_ns[kernel], operations.stream[kernel]))
     kernel = kernel[order]
     size, step = elements[kernel], steps.operation_step[kernel]
@@ -103,3 +102,9 @@ def _elements(rank: Rank) -> Int64Array:
     return np.where(
         per_block[name_of] > 0, per_block[name_of], per_thread[name_of] * threads
     ) * np.maximum(blocks, 0)
+
+
+def in_optimizer(rank: Rank, rows: Int64Array) -> BoolArray:
+    """Return which GPU operations were launched inside a range of the optimizer's step."""
+    named = np.array([_OPTIMIZER.search(name) is not None for name in rank.names], np.bool_)
+    return launched_inside(rank, rows, named)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trace_analyzer.analyses.elementwise_chains import OPTIMIZER_STEP
-from trace_analyzer.analyses.operator_spans import launched_inside
+from trace_analyzer.analyses.elementwise_chains import in_optimizer
 from trace_analyzer.model import Rank
 from trace_analyzer.schema import BoolArray, Int64Array
 from trace_analyzer.tables import OperationKind
@@ -56,8 +55,7 @@ def float_activations(rank: Rank, matrix: BoolArray, slow: BoolArray) -> FloatAc
     )
     kernel = kernel[np.lexsort((operations.start_ns[kernel], operations.stream[kernel]))]
     beside = _beside(operations.stream[kernel], matrix[kernel], slow[kernel])
-    optimizer = np.array([OPTIMIZER_STEP.search(name) is not None for name in rank.names], np.bool_)
-    free = ~launched_inside(rank, kernel, optimizer)
+    free = ~in_optimizer(rank, kernel)
     kernel, beside = kernel[free], beside[free]
     functor = _functors(rank)[operations.name[kernel]]
     known = functor == _KNOWN

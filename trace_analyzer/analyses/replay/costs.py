@@ -42,8 +42,9 @@ class ProfilerCosts:
     `launch_ns` for those that launch something. `factor` is what all host time was multiplied by
     besides, but for gaps of `SILENT_NS` and more: a pause, or work of libraries that the recorder
     does not see. `floor` is the share of a gap that is always left, `call_floor` that of a call, some
-    of which is waiting for room in the launch queue; what they keep in one of `neighbours` nodes that follow each other is taken from the others. `references` tell the host's
-    pace. `basis` says where the numbers come from.
+    of which is waiting for room in the launch queue; what they keep in one of `neighbours` nodes that
+    follow each other is taken from the others. `references` tell the host's pace. `basis` says where
+    the numbers come from.
     """
 
     operator_ns: float
