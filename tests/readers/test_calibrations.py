@@ -73,6 +73,18 @@ def test_older_files_are_of_torch_profiler(tmp_path: Path) -> None:
         ({"classes": 3}, "Expected `array`"),
         ({"classes": [{**DOCUMENT["classes"][0], "delta_interval_us": [2.0, 1.0]}]}, "are none"),
         ({"classes": [{**DOCUMENT["classes"][0], "unprofiled_us": float("nan")}]}, "are none"),
+        (
+            {"classes": [{**DOCUMENT["classes"][0], "delta_us": 1e308}]},
+            "the times of runtime_call are none",
+        ),
+        *(
+            (
+                {"classes": [{**DOCUMENT["classes"][0], name: value}]},
+                "the counts of runtime_call are none",
+            )
+            for name in ("cpu_ops_per_call", "runtime_calls_per_call")
+            for value in (float("nan"), -3.0, 1e308)
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_a_warning(

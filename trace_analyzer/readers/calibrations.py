@@ -5,7 +5,6 @@ The schema is `trace_analyzer/data/schemas/calibration.schema.json`.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +19,10 @@ _SCHEMA_VERSION = 1
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+# No call of a loop takes longer, and none is recorded as more events.
+MOST_US = 1e9
+MOST_EVENTS = 1e6
 
 
 class _Cost(msgspec.Struct):
@@ -76,8 +79,13 @@ def read(path: Path, rank: int | None = None, *, display: str | None = None) -> 
 def _cost(cost: _Cost, shown: str) -> CallCost:
     low, high = cost.delta_interval_us
     times = (cost.unprofiled_us, cost.profiled_us, cost.delta_us, low, high)
-    if not all(math.isfinite(value) for value in times) or low > high or cost.unprofiled_us < 0:
+    # Comparisons with NaN are false.
+    sane = all(abs(value) <= MOST_US for value in times)
+    if not sane or low > high or cost.unprofiled_us < 0:
         raise UnreadableInputError(shown, f"the times of {shown_value(cost.name)} are none")
+    counts = (cost.cpu_ops_per_call, cost.runtime_calls_per_call)
+    if not all(value is None or 0 <= value <= MOST_EVENTS for value in counts):
+        raise UnreadableInputError(shown, f"the counts of {shown_value(cost.name)} are none")
     return CallCost(
         name=shown_value(cost.name),
         calls=cost.calls,
