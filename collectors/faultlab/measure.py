@@ -108,13 +108,17 @@ def profiled_steps(
     path: Path,
     *,
     record_shapes: bool,
+    around: tuple[int, int] = (0, 0),
     delays: tuple[int, int] = (0, 0),
 ) -> dict[str, StepTimes]:
     """Record `active` steps with torch.profiler into `path` (plain JSON); return step times.
 
-    `delays`: plain steps before the recording, and after it. Their sum is the same on all ranks;
-    where they differ, the windows of the ranks do.
+    `around`: how many plain steps settle and how many are timed right before the recording, and
+    again right after it (before the export): a host's pace drifts within seconds. `delays`: more
+    plain steps between the two, before the recording and after it. Their sum is the same on all
+    ranks; where they differ, the windows of the ranks do.
     """
+    settle, plain = around
     activities = [torch.profiler.ProfilerActivity.CPU]
     if trainer.world.cuda:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -129,15 +133,21 @@ def profiled_steps(
         experimental_config=_with_sync_events(),
     )
     trainer.world.meet()
+    before = timed_steps(trainer, plan, plain, settle=settle)
+    trainer.world.meet()
     timed_steps(trainer, plan, delays[0])
     profile.start()
     times = timed_steps(trainer, plan, PROFILER_WARMUP_STEPS + active, after=profile.step)
     profile.stop()
     timed_steps(trainer, plan, delays[1])
+    trainer.world.meet()
+    after = timed_steps(trainer, plan, plain, settle=settle)
     profile.export_chrome_trace(str(path))
     return {
+        "before": before,
         "warmup": times.part(0, PROFILER_WARMUP_STEPS),
         "profiled": times.part(PROFILER_WARMUP_STEPS, None),
+        "after": after,
     }
 
 

@@ -148,7 +148,8 @@ class Occasion:
         return 1.5 * steps * nominal_s + opening + 1.0
 
     def _recording_s(self, spec: RunSpec) -> float:
-        steps = 3 * spec.active_steps + 2 * self.protocol.settle_steps
+        protocol = self.protocol
+        steps = 3 * spec.active_steps + 4 * (protocol.settle_steps + protocol.segment_steps)
         return len(spec.recorders) * (2.5 + steps * spec.workload.scale.nominal_step_ms / 1e3)
 
     def _record_workload(self, workload: Workload, specs: Sequence[RunSpec]) -> None:

@@ -138,13 +138,13 @@ class Worker:
         trainer = self._trainers[command["key"]]
         path = Path(command["folder"]) / f"rank{self.world.rank}.pt.trace.json"
         with self._state(trainer, faulty=True) as plan:
-            timed_steps(trainer, plan, command["settle"])
             times = profiled_steps(
                 trainer,
                 plan,
                 command["steps"],
                 path,
                 record_shapes=command["record_shapes"],
+                around=(command["settle"], command["plain"]),
                 delays=self._delays(),
             )
         return {name: timed.document() for name, timed in times.items()}

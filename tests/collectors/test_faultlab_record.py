@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import tarfile
 from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from trace_analyzer.bundle import Role, read_manifest
+from trace_analyzer.collectors.faultlab.group import Group
 from trace_analyzer.collectors.faultlab.matrix import runs
 from trace_analyzer.collectors.faultlab.occasion import Occasion, State
 from trace_analyzer.collectors.faultlab.timing import Protocol
@@ -84,6 +87,8 @@ def test_record_resume_and_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for row in rows:
         validate("steps", row)
     phases = [row["phase"] for row in rows[1:]]
+    around = [phase for phase, _ in itertools.groupby(phases)]
+    assert around == ["unprofiled", "warmup", "profiled", "unprofiled"]
     assert phases.count("unprofiled") == 6
     assert phases.count("profiled") == label["recording"]["active_steps"]
     validate("environment", json.loads((folder / "env_rank0.json").read_text()))
@@ -124,11 +129,16 @@ def test_a_fault_that_has_worn_off_is_not_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    # The rows right before a recording are the only ones that a session asks for by itself.
-    monkeypatch.setattr(
-        "trace_analyzer.collectors.faultlab.session.segment",
-        lambda *_: [{"step_ms": [0.5, 0.5]}, {"step_ms": [0.5, 0.5]}],
-    )
+    ask = Group.ask
+
+    def without_the_fault(group: Group, timeout_s: float, **command: Any) -> list[dict[str, Any]]:
+        answers = ask(group, timeout_s, **command)
+        if command["do"] == "profile":
+            for answer in answers:
+                answer["before"]["step_ms"] = answer["after"]["step_ms"] = [0.5, 0.5]
+        return answers
+
+    monkeypatch.setattr(Group, "ask", without_the_fault)
     lines: list[str] = []
     assert occasion(tmp_path, "late-host=2.0", lines).run() == []
     state = State.load(tmp_path / "state.json")
