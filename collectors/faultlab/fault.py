@@ -33,6 +33,7 @@ class Fault:
     where: ClassVar[str] = EVERYWHERE
     comes_and_goes: ClassVar[bool] = False  # the step time is then a mean, not a median
     period: ClassVar[int] = 1  # steps after which it repeats
+    least_steps: ClassVar[int] = 0  # profiled at least, for it to be seen
     # Whether it takes hold within three steps, so that short blocks of healthy and faulty steps
     # can alternate; otherwise longer segments do.
     quick: ClassVar[bool] = True

@@ -150,6 +150,17 @@ def _rare() -> list[RunSpec]:
     )
 
 
+def _host_bound() -> list[RunSpec]:
+    """Return runs of the tuning half that the host decides: they tell what recording costs it."""
+    return [
+        *runs(SMALL, "loader-in-process late-host", BOTH),
+        *runs(SMALL, "slow-transform tiny-micro-batches slow-python host-logging central-loader"),
+        *runs(SHARDED, "healthy late-host fine-sharding serial-all-gathers"),
+        *runs(COMPILED, "healthy"),
+        *runs(SMALL, "metric-reductions drift"),
+    ]
+
+
 def _third() -> list[RunSpec]:
     """Return every fault at its other magnitudes and on the other workloads."""
     found: list[RunSpec] = []
@@ -233,6 +244,7 @@ MATRICES = {
     "held-out": _held_out,
     "held-out-single": _held_out_single,
     "rare": _rare,
+    "host-bound": _host_bound,
     "third": _third,
     "single": _single,
     "single-more": _single_more,

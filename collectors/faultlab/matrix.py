@@ -69,7 +69,8 @@ class RunSpec:
         traces = 1 if self.workload.parallel == "single" else 2
         fitting = int(TRACE_KB_A_RUN / traces / size_kb)
         steps = max(MIN_ACTIVE_STEPS, min(MAX_ACTIVE_STEPS, fitting))
-        return max(steps, *(2 * dose.kind.period for dose in self.doses))
+        kinds = [dose.kind for dose in self.doses]
+        return max(steps, *(max(2 * kind.period, kind.least_steps) for kind in kinds))
 
 
 def assigned_set(workload: Workload, doses: Sequence[Dose], seed: int) -> str:

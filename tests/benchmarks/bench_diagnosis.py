@@ -19,6 +19,7 @@ import csv
 import json
 import math
 import multiprocessing
+import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,7 @@ from typing import Any
 
 WORTH, NOTHING = 0.03, 0.02
 SHARP_LABEL = 0.005
+STEADY_STEPS = 0.03
 INDEX = Path(__file__).parents[1] / "data" / "faultlab" / "index.csv"
 
 
@@ -45,6 +47,7 @@ class Scored:
     cost_ms: float
     step_ms: float
     sharp: bool
+    apart: float  # by how much the plain steps before and after the recording differ
     mean: bool
     found: list[tuple[str, str, float | None]] = field(default_factory=list)  # code, kind, ms
     predicted_ms: float | None = None
@@ -118,6 +121,25 @@ class Scored:
         return None if self.predicted_ms is None else self.predicted_ms / self.step_ms - 1.0
 
 
+def true_step(label: dict[str, Any]) -> tuple[float, float]:
+    """Return the unprofiled step, ms, and by how much what was timed of it differs, as a share.
+
+    Newer recordings have plain steps right before and right after; older ones those of the label,
+    timed in other seconds of the same process, whose pairs tell how much the step varied.
+    """
+    middle = statistics.fmean if label["statistic"] == "mean" else statistics.median
+    recording = label["recording"]
+    if "attempts" not in recording:
+        segments = label["faulty"]["segment_step_ms"]
+        half = len(segments) // 2
+        early, late = statistics.median(segments[:half]), statistics.median(segments[half:])
+        return label["faulty"]["step_ms"], abs(late / early - 1.0)
+    before, after = recording["steps_before_ms"], recording["steps_after_ms"]
+    early, late = (max(map(middle, steps)) for steps in (before, after))
+    whole = max(middle([*first, *second]) for first, second in zip(before, after, strict=True))
+    return whole, abs(late / early - 1.0)
+
+
 def labelled(roots: Iterable[Path]) -> list[Path]:
     """Return the folders of labelled runs, by name; of a run that lies twice the first."""
     found: dict[str, Path] = {}
@@ -161,6 +183,7 @@ def score(job: tuple[Path, bool]) -> Scored:
     label: dict[str, Any] = json.loads((folder / "label.json").read_text())
     faults = [fault for fault in label["faults"] if fault["codes"]]
     kind = "mix" if len(faults) > 1 else label["kind"]
+    step_ms, apart = true_step(label)
     result = Scored(
         name=folder.name,
         set=label["set"],
@@ -169,8 +192,9 @@ def score(job: tuple[Path, bool]) -> Scored:
         wanted=[fault["codes"] for fault in faults],
         needed=_needed(label, faults),
         cost_ms=label["cost_ms"],
-        step_ms=label["faulty"]["step_ms"],
+        step_ms=step_ms,
         sharp=label["half_width_share"] <= SHARP_LABEL,
+        apart=apart,
         mean=label["statistic"] == "mean",
         label_ms=tuple(label["cost_interval_ms"]),
     )
@@ -260,6 +284,7 @@ def scores(runs: Sequence[Scored]) -> list[str]:
     small = [run for run in good if run.kind != "control" and run.share <= NOTHING]
     sharp = [run for run in tested if run.sharp and run.gain_error is not None]
     errors = [run.step_error for run in good if run.step_error is not None]
+    steady = [run for run in good if run.step_error is not None and run.apart <= STEADY_STEPS]
     by_bound = {
         bound: [run.step_error for run in good if run.bound == bound and run.step_error is not None]
         for bound in ("device", "mixed", "host")
@@ -281,6 +306,8 @@ def scores(runs: Sequence[Scored]) -> list[str]:
         f"gain's interval meets the label's  {wilson(sum(met), len(met))}",
         f"predicted step        {spread(errors)}",
         *(f"  {bound:6s}              {spread(values)}" for bound, values in by_bound.items()),
+        f"predicted, steady     {spread([run.step_error or 0.0 for run in steady])}",
+        f"  host-bound          {spread([r.step_error or 0.0 for r in steady if r.bound == 'host'])}",
         f"interval holds truth  {wilson(sum(inside), len(inside))}",
         f"self-replay           {spread(replayed)}",
         f"replayed              {len(replayed)} of {len(runs)}, failed {len(runs) - len(good)}",

@@ -81,6 +81,7 @@ class Drift(Fault):
 
     name = "drift"
     quick = False
+    least_steps = 10  # some before it begins, some after
     causes = ("S4",)
     magnitudes = (0.3, 0.15, 0.6)
     unit = "of a nominal step"
