@@ -12,7 +12,7 @@ from trace_analyzer.analyses.replay.slowness import node_slowness
 from trace_analyzer.tables import HostCategory
 
 STEP_NS, STEPS, LAUNCHES = 10_000_000, 3, 20
-USUAL_LAUNCH_NS, USUAL_EMPTY_NS = 6_850, 5_600
+USUAL_LAUNCH_NS, USUAL_EMPTY_NS = 5_200, 3_700
 
 
 def paced(pace: list[list[float]], empty: bool = True) -> RankBuilder:

@@ -18,7 +18,7 @@ from trace_analyzer.calibration_facts import TORCH_PROFILER, Calibration
 from trace_analyzer.model import Run, SourceKind
 
 # What an event costs in a step, as a multiple of what it costs in a loop.
-STEP_TO_LOOP = 4.0
+STEP_TO_LOOP = 2.0
 # Loops whose costs give those of a step's events.
 NEEDED = ("aten_op", "aten_launch", "autograd_node", "annotation", "runtime_call")
 # A recorder that seems to cost less than this for a launch, ns, or more, was not measured well: two

@@ -15,8 +15,8 @@ from trace_analyzer.analyses.replay.step_time import StepTime
 # By how much all host time of a prediction may be wrong, and all time of the GPU, as shares: of the
 # labelled runs of the tuning half 91 % lie inside. The pace of a host changes by more than this from
 # second to second, and the unprofiled steps saw other seconds than the recording.
-HOST_ERROR = 0.20
-DEVICE_ERROR = 0.045
+HOST_ERROR = 0.15
+DEVICE_ERROR = 0.04
 
 
 def predicted_interval_ns(clean: Clean, predicted: StepTime) -> tuple[float, float]:
