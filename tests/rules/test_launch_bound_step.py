@@ -8,6 +8,7 @@ from tests.rules.loop import Loop, context_of, diagnosed, ranks, recoverable_ms,
 from trace_analyzer import intervals
 from trace_analyzer.model import Run
 from trace_analyzer.rules.launch_bound_step import RULE
+from trace_analyzer.rules.micro_batches import FIXED_KERNEL_NS
 from trace_analyzer.tables import HostCategory
 
 OPERATOR = HostCategory.OPERATOR
@@ -40,6 +41,41 @@ def test_several_forward_passes_a_step_are_named() -> None:
     (finding,) = diagnosed(RULE, single(body)).findings
     assert "4 forward passes" in finding.actions[0]
     assert finding.edit == "the batch is worked off in one part"
+
+
+def in_parts(parts: int, added_us: float) -> Run:
+    """Make steps of large kernels in some parts, whose gradients are added up."""
+
+    def body(loop: Loop, _: int) -> None:
+        for part in range(parts):
+            loop.inside("DistributedDataParallel.forward", lambda: eager(loop, 10, 400, 30))
+            if part:
+                node = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+                loop.inside(
+                    node,
+                    lambda: loop.launch("vectorized_elementwise<CUDAFunctor_add<float>>", added_us),
+                    category=OPERATOR,
+                )
+
+    return single(body)
+
+
+def test_parts_of_a_batch_repeat_work_even_where_the_gpu_does_not_wait() -> None:
+    found = diagnosed(RULE, in_parts(4, 500))
+    (finding,) = found.findings
+    # Three additions, and three quarters of what 40 kernels take however small they are.
+    expected_ms = 3 * 0.5 + 40 * 0.75 * FIXED_KERNEL_NS / 1e6
+    assert recoverable_ms(found) == pytest.approx(expected_ms, rel=0.1)
+    assert "in 4 parts" in finding.title
+    assert "1.5 ms" in finding.proof
+    assert "fewer" in finding.actions[0]
+
+
+@pytest.mark.parametrize(("parts", "added_us"), [(4, 10), (1, 500)])
+def test_parts_that_repeat_next_to_nothing_are_none(parts: int, added_us: float) -> None:
+    found = diagnosed(RULE, in_parts(parts, added_us))
+    assert not found.findings
+    assert found.checks[0].state == "passed"
 
 
 def test_large_kernels_hide_their_launches() -> None:

@@ -2,17 +2,20 @@
 
 ## What it finds
 The GPU finishes kernels faster than Python and PyTorch launch them: many small kernels, small
-micro-batches, eager code between compiled parts.
+micro-batches, eager code between compiled parts. Or it keeps up, but a batch is worked off in several
+parts, each of which repeats what does not depend on its size.
 
 ## Why it costs
 Each launch takes the host 5 to 30 µs, with the Python around it. Kernels that are shorter leave the
-GPU idle until the next launch.
+GPU idle until the next launch. Every further part of a batch casts all weights again, adds all
+gradients to those before, and launches everything once more.
 
 ## How it is measured
 The replay without the profiler's costs says when the GPU waits for a launch, and what the host does
 then. Loading, pauses, allocation, the optimizer, compilation and issuing collectives are other
 rules'; what is left is launch work. The replay shortens it to a fifth, which CUDA graphs reach;
-where a step has several forward passes, it works the batch off in one.
+where a step has several forward passes, it works the batch off in one: fewer launches and gaps,
+nothing added up or cast twice, and each kernel as long as all its parts together.
 
 ## When it is wrong
 A profiler slows launches more than anything else, so that most recordings look launch-bound; what
@@ -43,10 +46,11 @@ from trace_analyzer.analyses.pauses import find_pauses
 from trace_analyzer.analyses.replay.edges import launches_block
 from trace_analyzer.findings import Evidence
 from trace_analyzer.rules.context import Context, rank_list
+from trace_analyzer.rules.micro_batches import PartsOfStep, parts_answer
 from trace_analyzer.rules.recompilation import compiling
 from trace_analyzer.rules.rule import Answer, Cause, NotApplicable, Passed, Rule
 from trace_analyzer.schema import Int64Array, is_na
-from trace_analyzer.tables import CallKind, HostCategory, OperationKind, WorkClass
+from trace_analyzer.tables import CallKind, HostCategory, OperationKind
 
 if TYPE_CHECKING:
     from trace_analyzer.analyses.replay.edit import Edit
@@ -55,12 +59,9 @@ if TYPE_CHECKING:
 
 # Host time of a step in CUDA graphs, with what cannot be captured, against eager launches.
 GRAPH_SHARE = 0.2
-# What a kernel takes however little it has to do: the shortest ones of a step take 1.5 to 2 µs.
-FIXED_KERNEL_NS = 2_000
 LEAST_SHARE = 0.01
 # Launch work has to be what the GPU waits for most.
 LEAST_OF_WAITING = 0.5
-_ACCUMULATES = re.compile(r"evaluate_function: torch::autograd::AccumulateGrad$")
 # Issuing collectives, with what FSDP does around them, is the collectives' cost.
 _ISSUING = re.compile(r"^(?:FSDP::|c10d::|nccl|record_param_comms)")
 # A rank whose host alone is late explains this much of what faster launches would give.
@@ -99,29 +100,36 @@ def find(context: Context) -> Answer:
         if item.waited_ns >= LEAST_SHARE * context.step_ns
         and item.waited_ns >= LEAST_OF_WAITING * item.total_ns
     }
-    if not chosen:
+    split = all(item.parts >= 2 for item in seen.values())
+    if not chosen and not split:
         most = max((item.waited_ns for item in seen.values()), default=0.0)
         return Passed(reason=f"the GPU waits {most / 1e6:.2f} ms a step for launch work at most")
+    parts = {
+        number: PartsOfStep(context, number, item.parts, item.launches)
+        for number, item in seen.items()
+    }
 
     def edit(change: Edit) -> None:
         for number, item in seen.items():
             if item.parts >= 2:
-                _in_one_part(change, number, item)
+                parts[number].in_one(change, item.spans)
             else:
                 change.host(number, item.spans, GRAPH_SHARE)
 
     change = context.replay.edit()
     edit(change)
     gain = context.replay.gain(change).gain_ns
+    if not chosen:
+        return parts_answer(context, parts, edit, gain)
     alone = max((swap.host_ns for swap in context.replay.swaps.values()), default=0.0)
-    if alone >= ONE_RANK_SHARE * gain:
-        return Passed(
-            reason=(
-                f"one rank's host alone explains {alone / 1e6:.1f} of the {gain / 1e6:.1f} ms a "
-                "step that faster launches would give"
-            )
+    if alone < ONE_RANK_SHARE * gain:
+        return [_cause(seen, chosen, edit)]
+    return Passed(
+        reason=(
+            f"one rank's host alone explains {alone / 1e6:.1f} of the {gain / 1e6:.1f} ms a "
+            "step that faster launches would give"
         )
-    return [_cause(seen, chosen, edit)]
+    )
 
 
 def _seen(context: Context, number: int) -> _Launching:
@@ -175,33 +183,6 @@ def _passes(context: Context, number: int) -> float:
         if count:
             return count / context.steady_count(number)
     return 0.0
-
-
-def _in_one_part(change: Edit, number: int, item: _Launching) -> None:
-    """Let a step work off its batch in one pass instead of several.
-
-    Launches become fewer, each kernel has the work of all passes but its fixed time once, and no
-    gradients are added up.
-    """
-    rank = change.ranks[number]
-    operations, events = rank.operations, rank.events
-    share = 1.0 / item.parts
-    change.host(number, item.spans, share)
-    kernels = np.flatnonzero(
-        (operations.kind == OperationKind.KERNEL) & (operations.work == WorkClass.COMPUTE)
-    )
-    length = (operations.end_ns - operations.start_ns)[kernels]
-    fixed = np.minimum((1.0 - share) * FIXED_KERNEL_NS, length)
-    change.scale_duration(number, kernels, 1.0 - fixed / np.maximum(length, 1))
-    change.scale_gaps(number, kernels, share)
-    nodes = np.array([_ACCUMULATES.search(text) is not None for text in rank.names], dtype=np.bool_)
-    inside = nodes[events.name] & (events.category == HostCategory.OPERATOR)
-    spans = intervals.union(events.start_ns[inside], events.end_ns[inside])
-    adds = np.array(["functor_add" in text.lower() for text in rank.names], dtype=np.bool_)
-    launch = operations.launch[kernels]
-    begins = rank.calls.start_ns[np.maximum(launch, 0)]
-    added = ~is_na(launch) & adds[operations.name[kernels]] & Context.starts_in(begins, spans)
-    change.remove(number, kernels[added], launch=False)
 
 
 def _cause(
