@@ -59,19 +59,66 @@ def float_activations(rank: Rank, matrix: BoolArray, slow: BoolArray) -> FloatAc
     kernel, beside = kernel[free], beside[free]
     functor = _functors(rank)[operations.name[kernel]]
     known = functor == _KNOWN
-    halved = kernel[known & beside]
-    doubtful = kernel[(known & ~beside) | (functor == _MIXED) | ((functor == _SINGLE) & beside)]
+    spread = known & _spread(rank, kernel, beside & known)
+    halved = kernel[spread]
+    doubtful = kernel[(known & ~spread) | (functor == _MIXED) | ((functor == _SINGLE) & beside)]
     casts = np.array([_CAST.search(text) is not None for text in rank.names], np.bool_)
     cast = casts[operations.name[kernel]]
     sizes = np.unique(np.concatenate(_sizes(rank, halved)))
     same = np.zeros(len(kernel), dtype=np.bool_)
     same[cast] = np.logical_or(*(np.isin(size, sizes) for size in _sizes(rank, kernel[cast])))
+    near = beside | _next_to(spread, cast)
     return FloatActivations(
         halved=halved,
-        cast=kernel[same & beside],
+        cast=kernel[same & near],
         doubtful=doubtful,
-        doubtful_cast=kernel[same & ~beside],
+        doubtful_cast=kernel[same & ~near],
     )
+
+
+def _next_to(chosen: BoolArray, passed: BoolArray) -> BoolArray:
+    """Return where the last or the next kernel that is not `passed` is a chosen one."""
+    count = len(chosen)
+    place = np.arange(count)
+    last = np.maximum.accumulate(np.where(passed, -1, place))
+    following = np.minimum.accumulate(np.where(passed, count, place)[::-1])[::-1]
+    padded = np.append(chosen, False)
+    found: BoolArray = padded[last] | padded[following]
+    return found
+
+
+def _spread(rank: Rank, kernel: Int64Array, beside: BoolArray) -> BoolArray:
+    """Return which kernels belong to a row of float32 ones that begins or ends beside a slow kernel.
+
+    A row is made of kernels of one operation with none in half precision between them: the type that
+    a slow kernel gave has spread until something cast it back.
+    """
+    names, half = _operations(rank)
+    found = beside.copy()
+    name = rank.operations.name[kernel]
+    for operation in np.unique(names[name[beside]]).tolist():
+        rows = np.flatnonzero(names[name] == operation)
+        is_half = half[name[rows]]
+        row = np.cumsum(is_half)
+        touched = np.zeros(int(row[-1]) + 1, dtype=np.bool_)
+        touched[row[beside[rows]]] = True
+        found[rows] |= touched[row] & ~is_half
+    return found
+
+
+def _operations(rank: Rank) -> tuple[Int64Array, BoolArray]:
+    """Return for each name which operation it is whatever its type, -1 if none, and if it is half."""
+    number: dict[str, int] = {}
+    found = np.full(len(rank.names), -1, dtype=np.int64)
+    half = np.zeros(len(rank.names), dtype=np.bool_)
+    for row in np.unique(rank.operations.name).tolist():
+        match = _ELEMENTWISE.search(rank.names[row])
+        if match is None or _OTHERS.search(rank.names[row]) is not None:
+            continue
+        text = _NUMBER.sub("#", _TYPE.sub("T", match[2]))
+        found[row] = number.setdefault(text, len(number))
+        half[row] = _HALF.search(match[2]) is not None
+    return found, half
 
 
 def _beside(stream: Int64Array, matrix: BoolArray, slow: BoolArray) -> BoolArray:
