@@ -325,7 +325,9 @@ def document(runs: Sequence[Scored], known: Sequence[Scored]) -> str:
         "cost of every fault was measured without a profiler. The *test* half (other magnitudes, the",
         "convolution model, other seeds) was set aside by a rule before the first threshold was set.",
         "Every run is listed that was at hand when this was made; index.csv of the recordings has all.",
-        "Unless said otherwise the profiled trace alone had to do, without unprofiled step times.",
+        "Unless said otherwise the profiled trace alone had to do, without unprofiled step times. The",
+        "true step is that of the plain steps right before and right after each recording (of nsys, those",
+        "of the label); *steady* are runs in which they differ by 3 % at most.",
     ]
     for half in ("test", "tune"):
         chosen = [run for run in runs if run.set == half]
