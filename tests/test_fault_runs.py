@@ -29,7 +29,7 @@ def label_of(name: str) -> dict[str, Any]:
 
 
 def test_the_subset_is_there() -> None:
-    assert len(RUNS) == 26
+    assert len(RUNS) == 28
     assert {label_of(name)["set"] for name in RUNS} == {"tune", "test"}
 
 
@@ -51,13 +51,21 @@ def test_a_recorded_run_divides_exactly(name: str) -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_unprofiled_steps_are_those_of_the_label(name: str) -> None:
+    """Of newer recordings those right before and after it, else those the cost is taken from.
+
+    How long a faulty step takes can change within seconds, so what a newer recording has around it
+    need not be the label's faulty step. The later half is not read where it differs.
+    """
     label = label_of(name)
-    state = label.get("faulty") or label["healthy"]
+    recording, within = label["recording"], 0.02
+    if "attempts" in recording:
+        around = zip(recording["steps_before_ms"], recording["steps_after_ms"], strict=True)
+        expected_ms = max(median([*before, *after]) for before, after in around)
+    else:
+        expected_ms, within = (label.get("faulty") or label["healthy"])["step_ms"], 0.05
     measured = results_of(name).run.unprofiled
     assert len(measured) == label["world_size"]
-    assert max(median(item.step_ms) for item in measured) == pytest.approx(
-        state["step_ms"], rel=0.05
-    )
+    assert max(median(item.step_ms) for item in measured) == pytest.approx(expected_ms, rel=within)
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if label_of(name)["world_size"] > 1])

@@ -16,7 +16,9 @@ FIRST = {
     "gpt-small-single.loader-in-process_1.kineto": "DATA001",
     "gpt-small-single.loader-in-process_1.nsys": "DATA001",
     "gpt-small-single.pageable-copy_64.kineto": "DATA002",
+    "conv-small-single.item-sync_8.kineto": "HOST002",
     "gpt-small-ddp.late-host_0.6.kineto": "HOST003",
+    "gpt-small-ddp.slow-python_1.kineto": "HOST003",
     "gpt-small-single.unfused-optimizer_2.kineto": "HOST004",
     "gpt-small-single.empty-cache_1.kineto": "MEM001",
 }
@@ -31,7 +33,9 @@ def test_the_right_cause_comes_first(name: str, code: str) -> None:
     assert found.findings[0].code == code
 
 
-@pytest.mark.parametrize("name", ["gpt-small-single.healthy_1", "gpt-small-ddp.healthy_1"])
+@pytest.mark.parametrize(
+    "name", [f"gpt-small-{kind}.healthy_1" for kind in ("single", "ddp", "fsdp")]
+)
 def test_healthy_runs_have_no_fault(name: str) -> None:
     folder = RUNS / f"{name}.kineto"
     if not folder.exists():
