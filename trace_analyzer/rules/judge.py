@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from trace_analyzer.analyses.replay.replay import Gain, Replay
 from trace_analyzer.analyses.replay.simulate import ReplayError
 from trace_analyzer.findings import Check, Finding
+from trace_analyzer.rules.confidence import confidence_of
 from trace_analyzer.rules.context import Context
 from trace_analyzer.rules.hidden import hidden_pair
-from trace_analyzer.rules.rule import Cause, Confidence, Kind, NotApplicable, Passed, Rule
+from trace_analyzer.rules.rule import Cause, Kind, NotApplicable, Passed, Rule
 
 if TYPE_CHECKING:
     from trace_analyzer.analyses.replay.edit import Edit
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.02
 PRIMARY_SHARE = 0.03
 HIGH_SHARE = 0.10
-_CONFIDENCE = {"low": 0, "medium": 1, "high": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +249,7 @@ def _severity(share: float) -> Literal["high", "medium", "low"]:
 
 def _finding(context: Context, item: Judged) -> Finding:
     cause, gain = item.cause, item.gain
-    confidence, reason = _confidence(context, item)
+    confidence, reason = confidence_of(context, item.rule, item.cause)
     replayed = gain is not None
     return Finding(
         code=item.rule.code,
@@ -280,33 +280,3 @@ def _finding(context: Context, item: Judged) -> Finding:
 
 def _ms(ns: float) -> float:
     return round(ns / 1e6, 6)
-
-
-def _confidence(context: Context, item: Judged) -> tuple[Confidence, str]:
-    """Return the lowest confidence that anything asks for, with its reason."""
-    found: list[tuple[Confidence, str]] = [(item.cause.confidence, item.cause.confidence_reason)]
-    if item.rule.status == "experimental":
-        found.append(("medium", "the rule was tried on constructed data only"))
-    if not item.rule.evidence_only:
-        if context.replay is None:
-            found.append(("low", f"the replay is withheld: {context.withheld}"))
-        elif context.replay.known_ns is None and context.replay.bound != "device":
-            found.append(("medium", "the step without the profiler is predicted, not measured"))
-        if len(context.study.steady.used) < 3:
-            found.append(("low", f"{len(context.study.steady.used)} steady steps only"))
-    level, reason = min(found, key=lambda pair: _CONFIDENCE[pair[0]])
-    return level, reason or _why_sure(context)
-
-
-def _why_sure(context: Context) -> str:
-    """Return what a high confidence rests on."""
-    steps = len(context.study.steady.used)
-    replay = context.replay
-    if replay is None:
-        return f"seen in {steps} steady steps"
-    known = (
-        "the step without the profiler is known"
-        if replay.known_ns is not None
-        else "the GPU decides the step, so that the profiler hardly changes it"
-    )
-    return f"{steps} steady steps, a replay that misses them by {100 * replay.error:.1f} %, and {known}"

@@ -182,7 +182,7 @@ RULE = Rule(
     code="STEP002",
     name="step-drift",
     kind="fault",
-    status="experimental",
+    status="stable",
     needs="6 steps or more",
     find=find,
 )

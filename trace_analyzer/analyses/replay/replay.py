@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
@@ -19,24 +18,16 @@ from trace_analyzer.analyses.replay.devices import own_streams
 from trace_analyzer.analyses.replay.edit import Edit
 from trace_analyzer.analyses.replay.fit import Clean, Fit, bound_of, fitted
 from trace_analyzer.analyses.replay.prediction import predicted_interval_ns
-from trace_analyzer.analyses.replay.program import COMM, NONE, Program, completions_ns
+from trace_analyzer.analyses.replay.program import Program, completions_ns
 from trace_analyzer.analyses.replay.simulate import ReplayError, simulate
 from trace_analyzer.analyses.replay.step_time import StepTime, step_time
+from trace_analyzer.analyses.replay.withheld import lacking, replayed_steps, unfit
 from trace_analyzer.analyses.study import Study
 from trace_analyzer.model import Rank
-from trace_analyzer.schema import Float64Array, is_na
-from trace_analyzer.tables import CallKind
+from trace_analyzer.schema import Float64Array
 
-# Above these a replay explains the recording too badly to be asked what a change would give.
+# Above this a replay explains the recording too badly to be asked what a change would give.
 LARGEST_ERROR = 0.05
-LARGEST_VIOLATED_SHARE = 0.10
-LARGEST_UNMATCHED_SHARE = 0.02
-LARGEST_UNLAUNCHED_SHARE = 0.05
-# With less exposed communication than this, ranks that were not recorded hardly matter.
-LARGEST_LONELY_SHARE = 0.10
-# What a replay holds at most; a longer recording is replayed over its last steps.
-LARGEST_OPERATIONS = 300_000
-LARGEST_STEPS = 24
 LEAST_STEPS = 2
 # What the model itself is wrong by, beside the steps' own variation: shares of a gain and of T.
 ERROR_OF_GAIN = 0.15
@@ -192,10 +183,10 @@ class Replay:
 
 def replay(study: Study, known_ns: float | None = None) -> Replay | str:
     """Return the replay of a run, or the reason why replayed numbers are withheld."""
-    reason = _lacking(study)
+    reason = lacking(study)
     if reason:
         return reason
-    numbers = _window(study)
+    numbers = replayed_steps(study, LEAST_STEPS)
     if len(numbers) < LEAST_STEPS:
         return f"fewer than {LEAST_STEPS} complete steps follow each other on all ranks"
     ranks = {number: own_streams(item.rank) for number, item in study.ranks.items()}
@@ -206,7 +197,7 @@ def replay(study: Study, known_ns: float | None = None) -> Replay | str:
             study.contention,
             numbers,
         )
-        reason = _unfit(built)
+        reason = unfit(built)
         error = _self_error(built)
         if not reason and error > LARGEST_ERROR:
             reason = f"it misses the recorded steps by {100 * error:.1f} %"
@@ -247,76 +238,6 @@ def _suspects(study: Study) -> tuple[int, ...]:
         return tuple(study.ranks)
     late = sorted(study.late, key=lambda item: -item.late_ns)[:MOST_SUSPECTS]
     return tuple(sorted(item.rank for item in late))
-
-
-def _lacking(study: Study) -> str:
-    """Return what the recording lacks for a replay, "" if nothing."""
-    if not study.ranks:
-        return "no GPU operations were recorded"
-    found = (_rank_lacking(study, number) for number in study.ranks)
-    return next((reason for reason in found if reason), "")
-
-
-def _rank_lacking(study: Study, number: int) -> str:
-    item = study.ranks[number]
-    rank = item.rank
-    if not len(item.steps) or item.steps.partial:
-        return f"rank {number} has no complete step"
-    if not len(rank.calls):
-        return f"rank {number} has no CUDA calls"
-    inside = item.steps.operation_step >= 0
-    lost = float(np.mean(is_na(rank.operations.launch)[inside])) if inside.any() else 1.0
-    if lost > LARGEST_UNLAUNCHED_SHARE:
-        return f"{100 * lost:.0f} % of rank {number}'s GPU operations have no launch call"
-    lonely = _unmatched_share(study, number)
-    if lonely > LARGEST_LONELY_SHARE:
-        share = f"{100 * lonely:.0f} % of rank {number}'s step"
-        return f"{share} is communication that has no partner in the recording"
-    graphs = bool(np.any(rank.calls.kind == CallKind.GRAPH_LAUNCH))
-    if graphs and rank.capture.graph_mode == "graph":
-        return f"rank {number}'s CUDA graphs hide their kernels"
-    return ""
-
-
-def _unmatched_share(study: Study, number: int) -> float:
-    """Return the share of exposed communication in a rank's steady steps that has no partner."""
-    item = study.ranks[number]
-    exposed = item.parts.comm_exposed_ns
-    if study.cross is not None and number in study.cross.ranks:
-        exposed = study.cross.ranks[number].exposed_unsplit_ns
-    length = item.steps.length_ns
-    chosen = item.steady if bool(item.steady.any()) else np.ones(len(length), dtype=np.bool_)
-    return float(exposed[chosen].sum()) / max(float(length[chosen].sum()), 1.0)
-
-
-def _window(study: Study) -> tuple[int, ...]:
-    """Return the step numbers to replay: from the first steady one on, without a hole."""
-    common = set.intersection(*(set(item.steps.index.tolist()) for item in study.ranks.values()))
-    if not study.steady.used:
-        return ()
-    first = min(study.steady.used)
-    numbers = sorted(number for number in common if number >= first)
-    if study.options.steps is not None:
-        numbers = [number for number in numbers if number in set(study.steady.used)]
-    holes = [k for k, (a, b) in enumerate(pairwise(numbers)) if b != a + 1]
-    numbers = numbers[holes[-1] + 1 :] if holes else numbers
-    counts = sum(
-        np.bincount(np.maximum(item.steps.operation_step, 0), minlength=len(item.steps)).mean()
-        for item in study.ranks.values()
-    )
-    most = max(LEAST_STEPS, min(LARGEST_STEPS, int(LARGEST_OPERATIONS / max(counts, 1.0))))
-    return tuple(numbers[-most:])
-
-
-def _unfit(built: Built) -> str:
-    """Return why the graph cannot be trusted, "" if it can."""
-    comm = int(np.sum((built.program.op_class == COMM) & (built.program.op_node != NONE)))
-    if len(built.parts) > 1 and built.unmatched > LARGEST_UNMATCHED_SHARE * max(comm, 1):
-        return f"{built.unmatched} of {comm} communication kernels have no partner on other ranks"
-    if built.violated > LARGEST_VIOLATED_SHARE * max(built.edges + built.violated, 1):
-        total = built.edges + built.violated
-        return f"{built.violated} of {total} dependencies between streams contradict the recording"
-    return ""
 
 
 def _self_error(built: Built) -> float:
