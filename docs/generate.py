@@ -158,7 +158,7 @@ def rule_catalogue() -> str:
         _head("Rules and data warnings"),
         "What `trace-analyzer explain CODE` prints. A *fault* is something wrong, an *opportunity*",
         "something that would gain although nothing is broken; a *warning* is about the data.",
-        "*Experimental* rules were tried on constructed data only and never lead a report.",
+        "*Experimental* rules are those of which no recorded run has shown what the cause costs; they never lead a report.",
         "",
         *_rows(
             ("code", "name", "kind", "status", "finds"),

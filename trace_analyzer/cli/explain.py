@@ -50,7 +50,7 @@ def _explained(item: Entry, width: int, *, color: bool) -> str:
 
     kind = "data warning" if item.kind == "warning" else item.kind
     if item.status == "experimental":
-        kind += ", experimental: tried on constructed data only"
+        kind += ", experimental: no recorded run has shown what it costs"
     lines = [f"{bold(item.code)} {item.name} ({kind})"]
     for title, body in item.sections.items():
         lines += ["", bold(title)]
