@@ -127,17 +127,20 @@ def true_step(label: dict[str, Any]) -> tuple[float, float]:
     Newer recordings have plain steps right before and right after; older ones those of the label,
     timed in other seconds of the same process, whose pairs tell how much the step varied.
     """
-    middle = statistics.fmean if label["statistic"] == "mean" else statistics.median
     recording = label["recording"]
     if "attempts" not in recording:
         segments = label["faulty"]["segment_step_ms"]
         half = len(segments) // 2
-        early, late = statistics.median(segments[:half]), statistics.median(segments[half:])
-        return label["faulty"]["step_ms"], abs(late / early - 1.0)
+        first, second = statistics.median(segments[:half]), statistics.median(segments[half:])
+        return float(label["faulty"]["step_ms"]), abs(second / first - 1.0)
+
+    def step(ranks: list[list[float]]) -> float:
+        mean = label["statistic"] == "mean"
+        return max(statistics.fmean(row) if mean else statistics.median(row) for row in ranks)
+
     before, after = recording["steps_before_ms"], recording["steps_after_ms"]
-    early, late = (max(map(middle, steps)) for steps in (before, after))
-    whole = max(middle([*first, *second]) for first, second in zip(before, after, strict=True))
-    return whole, abs(late / early - 1.0)
+    whole = [[*early, *late] for early, late in zip(before, after, strict=True)]
+    return step(whole), abs(step(after) / step(before) - 1.0)
 
 
 def labelled(roots: Iterable[Path]) -> list[Path]:
