@@ -16,6 +16,8 @@ ALONE = Workload(model="gpt", size="small", parallel="single")
 ALONE_LARGE = Workload(model="gpt", size="large", parallel="single")
 ALONE_COMPILED = Workload(model="gpt", size="small", parallel="single", compiled=True)
 ALONE_CONV = Workload(model="conv", size="small", parallel="single")
+ALONE_DEEP = Workload(model="gpt", size="deep", parallel="single")
+ALONE_CONV_DEEP = Workload(model="conv", size="deep", parallel="single")
 BOTH = (KINETO, NSYS)
 
 
@@ -158,6 +160,36 @@ def _host_bound() -> list[RunSpec]:
         *runs(SHARDED, "healthy late-host fine-sharding serial-all-gathers"),
         *runs(COMPILED, "healthy"),
         *runs(SMALL, "metric-reductions drift"),
+        *runs(
+            ALONE_DEEP,
+            "healthy item-sync unfused-optimizer tiny-micro-batches recomputation layout-copies "
+            "elementwise-chain loader-in-process empty-cache checked-clipping hidden-loader "
+            "pageable-copy no-autocast-cache slow-transform host-logging",
+        ),
+    ]
+
+
+def _host_bound_single() -> list[RunSpec]:
+    """Return runs of one GPU for the test half in which the GPU waits for the host throughout."""
+    return [
+        *runs(ALONE_CONV_DEEP, "healthy item-sync loader-in-process", BOTH),
+        *runs(
+            ALONE_CONV_DEEP,
+            "unfused-optimizer tiny-micro-batches pageable-copy slow-transform empty-cache "
+            "host-logging anomaly-mode launch-blocking garbage-pause small-pageable-copies "
+            "checked-clipping hidden-loader item-sync=4 unfused-optimizer=1 "
+            "loader-in-process=0.5 first-rank-pause=4 healthy@1",
+        ),
+        *runs(ALONE_DEEP, "healthy@1 item-sync=4 loader-in-process=0.5", BOTH),
+        *runs(
+            ALONE_DEEP,
+            "unfused-optimizer=1 tiny-micro-batches=2 pageable-copy=16 slow-transform=0.5 "
+            "empty-cache=2 host-logging=8 elementwise-chain=2 layout-copies=4 "
+            "no-autocast-cache=2 recomputation=0.5 first-rank-pause=4 garbage-pause=2 "
+            "launch-blocking@1 anomaly-mode@1 checked-clipping@1 item-sync=2 healthy@2 "
+            "pin-in-step=64 hidden-loader=0.9",
+        ),
+        *runs(ALONE, "slow-transform=0.5 item-sync=2 tiny-micro-batches=8 loader-in-process=1.6"),
     ]
 
 
@@ -223,7 +255,10 @@ def _single_more() -> list[RunSpec]:
 
 
 def _everything() -> list[RunSpec]:
-    matrices = (_first, _second, _held_out, _rare, _single, _held_out_single, _single_more, _third)
+    matrices = (
+        *(_first, _second, _held_out, _rare, _single, _held_out_single),
+        *(_host_bound_single, _single_more, _third),
+    )
     return [spec for matrix_of in matrices for spec in matrix_of()]
 
 
@@ -245,6 +280,7 @@ MATRICES = {
     "held-out-single": _held_out_single,
     "rare": _rare,
     "host-bound": _host_bound,
+    "host-bound-single": _host_bound_single,
     "third": _third,
     "single": _single,
     "single-more": _single_more,

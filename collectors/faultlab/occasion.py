@@ -135,7 +135,10 @@ class Occasion:
         return self.budget_s - self._packing_s() - (time.monotonic() - self._began)
 
     def _packing_s(self) -> float:
-        return PACKING_S + PRUNING_S * 2 * len(self._folders) / self._background.at_once
+        return PACKING_S + self._pruning_s(len(self._folders))
+
+    def _pruning_s(self, recordings: int) -> float:
+        return PRUNING_S * 2 * recordings / self._background.at_once
 
     def _timing_s(self, spec: RunSpec, session: Session) -> float:
         nominal_s = spec.workload.scale.nominal_step_ms / 1e3
@@ -170,7 +173,8 @@ class Occasion:
             result = self._time_run(session, spec)
             if result is not None:
                 measured.append(result)
-                owed_s += recording_s
+                # Its traces are pruned at the end, when nothing is measured any more.
+                owed_s += recording_s + self._pruning_s(len(spec.recorders))
         for result in measured:
             if KINETO in result.spec.recorders and self.state.wants(result.spec, KINETO):
                 self._profile_run(session, result)

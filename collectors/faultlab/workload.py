@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 MODELS = ("gpt", "conv")
-SIZES = ("tiny", "small", "large")
+SIZES = ("tiny", "deep", "small", "large")
 PARALLEL = ("single", "ddp", "fsdp", "dp")
 
 
@@ -54,6 +54,7 @@ class Scale:
 
 
 # "small" is launch-sensitive (host and device take about as long), "large" is bound by the GPU,
+# "deep" has as many operators on far smaller tensors: the GPU waits for the host all the time.
 # "tiny" is for tests on a CPU.
 SCALES: dict[tuple[str, str], Scale] = {
     ("gpt", "tiny"): Scale(
@@ -61,6 +62,12 @@ SCALES: dict[tuple[str, str], Scale] = {
         nominal_step_ms=10.0,
         trace_kb_per_step=110.0,
         gpt=GptShape(layers=2, width=32, heads=2, sequence=16, vocabulary=64),
+    ),
+    ("gpt", "deep"): Scale(
+        batch=4,
+        nominal_step_ms=25.0,
+        trace_kb_per_step=160.0,
+        gpt=GptShape(layers=16, width=256, heads=4, sequence=256, vocabulary=8000),
     ),
     ("gpt", "small"): Scale(
         batch=8,
@@ -79,6 +86,12 @@ SCALES: dict[tuple[str, str], Scale] = {
         nominal_step_ms=10.0,
         trace_kb_per_step=110.0,
         conv=ConvShape(stages=(1, 1), width=8, image=16, classes=10),
+    ),
+    ("conv", "deep"): Scale(
+        batch=32,
+        nominal_step_ms=25.0,
+        trace_kb_per_step=120.0,
+        conv=ConvShape(stages=(3, 4, 6, 3), width=32, image=96, classes=100),
     ),
     ("conv", "small"): Scale(
         batch=256,

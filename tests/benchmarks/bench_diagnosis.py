@@ -7,8 +7,9 @@ line a run: truth, what was found, gain against truth; then the scores, with n a
 
 Of two faults injected together both have to be found unless one costs nothing there: 2 % of the step
 or less by itself, or beyond the other, by the runs of the index that have one of them alone.
-A fault that costs less than 3 % of the step is no test of the order of findings: where it costs
-2 % or less, it must not be reported as a fault. Gains are compared only where the label's own 95 %
+A fault that costs less than 3 % of the step, or whose label does not tell its cost from nothing, is
+no test of the order of findings: where it is shown to cost 2 % or less, it must not be reported as a
+fault. Gains are compared only where the label's own 95 %
 half-width is at most 0.5 % of the step.
 """
 
@@ -30,7 +31,9 @@ from typing import Any
 
 WORTH, NOTHING = 0.03, 0.02
 SHARP_LABEL = 0.005
-STEADY_STEPS = 0.03
+# Settled are runs whose unprofiled step is known well enough to judge a prediction by it: before and
+# after the recording agree, and the middle half of the single steps lies close together.
+SETTLED_APART, SETTLED_SCATTER = 0.03, 0.05
 INDEX = Path(__file__).parents[1] / "data" / "faultlab" / "index.csv"
 
 
@@ -47,12 +50,12 @@ class Scored:
     cost_ms: float
     step_ms: float
     sharp: bool
-    apart: float  # by how much the plain steps before and after the recording differ
+    settled: bool  # whether the true step is sharp itself
     mean: bool
     found: list[tuple[str, str, float | None]] = field(default_factory=list)  # code, kind, ms
     predicted_ms: float | None = None
     interval_ms: tuple[float, float] | None = None
-    label_ms: tuple[float, float] = (0.0, 0.0)  # 95 % interval of the cost
+    label_ms: tuple[float, float] = (-math.inf, math.inf)  # 95 % interval of the cost
     gains_ms: list[tuple[str, float, float]] = field(default_factory=list)  # code, interval
     replay_error: float | None = None
     bound: str = ""
@@ -67,7 +70,13 @@ class Scored:
     @property
     def tested(self) -> bool:
         """Whether the run is a test of the order of findings."""
-        return self.kind in ("fault", "opportunity", "mix") and self.share >= WORTH
+        kinds = ("fault", "opportunity", "mix")
+        return self.kind in kinds and self.share >= WORTH and self.label_ms[0] > 0
+
+    @property
+    def free(self) -> bool:
+        """Whether a fault is shown to cost next to nothing."""
+        return self.share <= NOTHING and self.label_ms[1] <= WORTH * self.step_ms
 
     def faults(self, least: float = WORTH) -> list[tuple[str, float | None]]:
         """Return the reported faults of at least a share of the step."""
@@ -121,8 +130,8 @@ class Scored:
         return None if self.predicted_ms is None else self.predicted_ms / self.step_ms - 1.0
 
 
-def true_step(label: dict[str, Any]) -> tuple[float, float]:
-    """Return the unprofiled step, ms, and by how much what was timed of it differs, as a share.
+def true_step(label: dict[str, Any]) -> tuple[float, bool]:
+    """Return the unprofiled step, ms, and whether it is settled.
 
     Newer recordings have plain steps right before and right after; older ones those of the label,
     timed in other seconds of the same process, whose pairs tell how much the step varied.
@@ -132,7 +141,8 @@ def true_step(label: dict[str, Any]) -> tuple[float, float]:
         segments = label["faulty"]["segment_step_ms"]
         half = len(segments) // 2
         first, second = statistics.median(segments[:half]), statistics.median(segments[half:])
-        return float(label["faulty"]["step_ms"]), abs(second / first - 1.0)
+        near = _close(first, second) and _scatter(segments) <= SETTLED_SCATTER
+        return float(label["faulty"]["step_ms"]), near
 
     def step(ranks: list[list[float]]) -> float:
         mean = label["statistic"] == "mean"
@@ -140,7 +150,18 @@ def true_step(label: dict[str, Any]) -> tuple[float, float]:
 
     before, after = recording["steps_before_ms"], recording["steps_after_ms"]
     whole = [[*early, *late] for early, late in zip(before, after, strict=True)]
-    return step(whole), abs(step(after) / step(before) - 1.0)
+    slowest = max(whole, key=statistics.median)
+    return step(whole), _close(step(before), step(after)) and _scatter(slowest) <= SETTLED_SCATTER
+
+
+def _close(first: float, second: float) -> bool:
+    return abs(second / first - 1.0) <= SETTLED_APART
+
+
+def _scatter(steps: Sequence[float]) -> float:
+    """Return the interquartile range of some steps as a share of their median."""
+    low, middle, high = statistics.quantiles(steps, n=4)
+    return (high - low) / middle
 
 
 def labelled(roots: Iterable[Path]) -> list[Path]:
@@ -186,7 +207,7 @@ def score(job: tuple[Path, bool]) -> Scored:
     label: dict[str, Any] = json.loads((folder / "label.json").read_text())
     faults = [fault for fault in label["faults"] if fault["codes"]]
     kind = "mix" if len(faults) > 1 else label["kind"]
-    step_ms, apart = true_step(label)
+    step_ms, settled = true_step(label)
     result = Scored(
         name=folder.name,
         set=label["set"],
@@ -197,7 +218,7 @@ def score(job: tuple[Path, bool]) -> Scored:
         cost_ms=label["cost_ms"],
         step_ms=step_ms,
         sharp=label["half_width_share"] <= SHARP_LABEL,
-        apart=apart,
+        settled=settled,
         mean=label["statistic"] == "mean",
         label_ms=tuple(label["cost_interval_ms"]),
     )
@@ -284,10 +305,10 @@ def scores(runs: Sequence[Scored]) -> list[str]:
     good = [run for run in runs if not run.failure]
     tested = [run for run in good if run.tested]
     quiet = [run for run in good if run.kind == "control"]
-    small = [run for run in good if run.kind != "control" and run.share <= NOTHING]
+    small = [run for run in good if run.kind != "control" and run.free]
     sharp = [run for run in tested if run.sharp and run.gain_error is not None]
     errors = [run.step_error for run in good if run.step_error is not None]
-    steady = [run for run in good if run.step_error is not None and run.apart <= STEADY_STEPS]
+    settled = [run for run in good if run.step_error is not None and run.settled]
     by_bound = {
         bound: [run.step_error for run in good if run.bound == bound and run.step_error is not None]
         for bound in ("device", "mixed", "host")
@@ -309,8 +330,8 @@ def scores(runs: Sequence[Scored]) -> list[str]:
         f"gain's interval meets the label's  {wilson(sum(met), len(met))}",
         f"predicted step        {spread(errors)}",
         *(f"  {bound:6s}              {spread(values)}" for bound, values in by_bound.items()),
-        f"predicted, steady     {spread([run.step_error or 0.0 for run in steady])}",
-        f"  host-bound          {spread([r.step_error or 0.0 for r in steady if r.bound == 'host'])}",
+        f"predicted, settled    {spread([run.step_error or 0.0 for run in settled])}",
+        f"  host-bound          {spread([r.step_error or 0.0 for r in settled if r.bound == 'host'])}",
         f"interval holds truth  {wilson(sum(inside), len(inside))}",
         f"self-replay           {spread(replayed)}",
         f"replayed              {len(replayed)} of {len(runs)}, failed {len(runs) - len(good)}",
@@ -323,14 +344,16 @@ def document(runs: Sequence[Scored], known: Sequence[Scored]) -> str:
         "# Diagnosis, measured",
         "",
         "Made by `python tests/benchmarks/bench_diagnosis.py FOLDER… --markdown FILE` from labelled",
-        "recordings of the fault lab: two NVIDIA H200 of one host, torch 2.11, NCCL 2.28, a GPT and a",
-        "convolution model in two sizes, alone, DDP, FSDP and compiled, torch.profiler and nsys. The",
+        "recordings of the fault lab: one or two NVIDIA H200, torch 2.11, NCCL 2.28, a GPT and a",
+        "convolution model in three sizes, alone, DDP, FSDP and compiled, torch.profiler and nsys. The",
         "cost of every fault was measured without a profiler. The *test* half (other magnitudes, the",
         "convolution model, other seeds) was set aside by a rule before the first threshold was set.",
         "Every run is listed that was at hand when this was made; index.csv of the recordings has all.",
         "Unless said otherwise the profiled trace alone had to do, without unprofiled step times. The",
         "true step is that of the plain steps right before and right after each recording (of nsys, those",
-        "of the label); *steady* are runs in which they differ by 3 % at most.",
+        "of the label); *settled* are runs in which both agree to 3 % and the middle half of the single",
+        "steps lies within 5 %. A label tests the order of findings where its 95 % interval excludes 0,",
+        "and silence where it excludes 3 % of the step.",
     ]
     for half in ("test", "tune"):
         chosen = [run for run in runs if run.set == half]
@@ -346,7 +369,8 @@ def document(runs: Sequence[Scored], known: Sequence[Scored]) -> str:
     lines += [
         "",
         "Marks: *1st* the right cause comes first, *top3* it is among the first three, *ok* nothing was",
-        "to be reported and nothing was, *–* a cost between 2 and 3 % of the step, which tests nothing.",
+        "to be reported and nothing was, *–* a cost that tests nothing: between 2 and 3 % of the step, or",
+        "with an interval too wide to say.",
         "An *o* behind a code says opportunity.",
     ]
     return "\n".join(lines) + "\n"
@@ -372,7 +396,7 @@ def mark_of(run: Scored) -> str:
     """Return the mark of a run in the table."""
     if run.tested:
         return "1st" if run.first else "top3" if run.among_three else "MISS"
-    if run.kind == "control" or run.share <= NOTHING:
+    if run.kind == "control" or run.free:
         return "ok" if not run.faults() else "FALSE"
     return "–"
 
