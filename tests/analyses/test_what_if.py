@@ -42,6 +42,9 @@ def test_no_straggler_gives_what_the_late_rank_costs(late: Replay) -> None:
         ("bandwidth=0", "needs a factor"),
         ("host=-1", "needs a factor"),
         ("host=nan", "needs a factor"),
+        ("kernels=1e-300", "0 or from 0.001 to 1000"),
+        ("bandwidth=1e-308", "a factor, from 0.001 to 1000"),
+        ("bandwidth=1e9", "from 0.001 to 1000"),
         ("perfect-overlap=2", "takes no factor"),
     ],
 )

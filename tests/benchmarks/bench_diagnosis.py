@@ -368,9 +368,9 @@ def document(runs: Sequence[Scored], known: Sequence[Scored]) -> str:
         ]
     lines += [
         "",
-        "Marks: *1st* the right cause comes first, *top3* it is among the first three, *ok* nothing was",
-        "to be reported and nothing was, *–* a cost that tests nothing: between 2 and 3 % of the step, or",
-        "with an interval too wide to say.",
+        "Marks: *1st* the right cause comes first, *top3* it is among the first three, *ok* no fault",
+        "of 3 % of the step or more was to be reported and none was, *–* a cost that tests nothing: between",
+        "2 and 3 % of the step, or with an interval too wide to say.",
         "An *o* behind a code says opportunity.",
     ]
     return "\n".join(lines) + "\n"

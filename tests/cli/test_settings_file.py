@@ -103,6 +103,7 @@ def test_the_nearest_file_wins_and_other_projects_files_do_not_count(below: Path
         ("ignore = [7]", "ignore: 7 is not a code"),
         ("fail-on = 'severe'", "'severe' is none of low, medium, high, never"),
         ("unprofiled-step-ms = -1", "-1 is not a time in ms"),
+        ("unprofiled-step-ms = 1e-9", "1e-09 is not a time in ms"),
         ("unprofiled-step-ms = true", "True is not a time in ms"),
         ("step-range = 3", "3 is not a name"),
         ("select = [", "not valid TOML"),

@@ -52,8 +52,12 @@ class StepRange(click.ParamType[tuple[int, int]]):
         return first, last
 
 
+# No training step is shorter than one kernel launch takes.
+LEAST_STEP_MS = 1e-3
+
+
 class Milliseconds(click.ParamType[float]):
-    """A positive time in ms."""
+    """A time in ms that a step can take."""
 
     name = "ms"
 
@@ -65,7 +69,7 @@ class Milliseconds(click.ParamType[float]):
             number = float(str(value))
         except ValueError:
             number = 0.0
-        if not 0 < number < 1e9:
+        if not LEAST_STEP_MS <= number < 1e9:
             self.fail(f"{value!r} is not a time in ms", param, ctx)
         return number
 
