@@ -257,7 +257,7 @@ def _single_more() -> list[RunSpec]:
 def _everything() -> list[RunSpec]:
     matrices = (
         *(_first, _second, _held_out, _rare, _single, _held_out_single),
-        *(_host_bound_single, _single_more, _third),
+        *(_host_bound, _host_bound_single, _single_more, _third),
     )
     return [spec for matrix_of in matrices for spec in matrix_of()]
 

@@ -153,7 +153,9 @@ class Occasion:
     def _recording_s(self, spec: RunSpec) -> float:
         protocol = self.protocol
         steps = 3 * spec.active_steps + 4 * (protocol.settle_steps + protocol.segment_steps)
-        return len(spec.recorders) * (2.5 + steps * spec.workload.scale.nominal_step_ms / 1e3)
+        each_s = 2.5 + steps * spec.workload.scale.nominal_step_ms / 1e3
+        # Traces are pruned at the end, when nothing is measured any more.
+        return len(spec.recorders) * each_s + self._pruning_s(len(spec.recorders))
 
     def _record_workload(self, workload: Workload, specs: Sequence[RunSpec]) -> None:
         session = Session(
@@ -173,8 +175,7 @@ class Occasion:
             result = self._time_run(session, spec)
             if result is not None:
                 measured.append(result)
-                # Its traces are pruned at the end, when nothing is measured any more.
-                owed_s += recording_s + self._pruning_s(len(spec.recorders))
+                owed_s += recording_s
         for result in measured:
             if KINETO in result.spec.recorders and self.state.wants(result.spec, KINETO):
                 self._profile_run(session, result)

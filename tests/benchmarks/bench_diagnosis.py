@@ -7,10 +7,10 @@ line a run: truth, what was found, gain against truth; then the scores, with n a
 
 Of two faults injected together both have to be found unless one costs nothing there: 2 % of the step
 or less by itself, or beyond the other, by the runs of the index that have one of them alone.
-A fault that costs less than 3 % of the step, or whose label does not tell its cost from nothing, is
-no test of the order of findings: where it is shown to cost 2 % or less, it must not be reported as a
-fault. Gains are compared only where the label's own 95 %
-half-width is at most 0.5 % of the step.
+A fault that costs less than 3 % of the step is no test of the order of findings: where it costs
+2 % or less, it must not be reported as a fault. Scores are given over all such runs, and over those
+whose label proves it. Gains are compared only where the label's own 95 % half-width is at most 0.5 %
+of the step.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Scored:
     found: list[tuple[str, str, float | None]] = field(default_factory=list)  # code, kind, ms
     predicted_ms: float | None = None
     interval_ms: tuple[float, float] | None = None
-    label_ms: tuple[float, float] = (-math.inf, math.inf)  # 95 % interval of the cost
+    label_ms: tuple[float, float] = (0.0, 0.0)  # 95 % interval of the cost
     gains_ms: list[tuple[str, float, float]] = field(default_factory=list)  # code, interval
     replay_error: float | None = None
     bound: str = ""
@@ -70,13 +70,13 @@ class Scored:
     @property
     def tested(self) -> bool:
         """Whether the run is a test of the order of findings."""
-        kinds = ("fault", "opportunity", "mix")
-        return self.kind in kinds and self.share >= WORTH and self.label_ms[0] > 0
+        return self.kind in ("fault", "opportunity", "mix") and self.share >= WORTH
 
     @property
-    def free(self) -> bool:
-        """Whether a fault is shown to cost next to nothing."""
-        return self.share <= NOTHING and self.label_ms[1] <= WORTH * self.step_ms
+    def proven(self) -> bool:
+        """Whether the label tells what it is tested for: a cost from nothing, or nothing from one."""
+        low, high = self.label_ms
+        return low > 0 if self.tested else high <= WORTH * self.step_ms
 
     def faults(self, least: float = WORTH) -> list[tuple[str, float | None]]:
         """Return the reported faults of at least a share of the step."""
@@ -141,8 +141,7 @@ def true_step(label: dict[str, Any]) -> tuple[float, bool]:
         segments = label["faulty"]["segment_step_ms"]
         half = len(segments) // 2
         first, second = statistics.median(segments[:half]), statistics.median(segments[half:])
-        near = _close(first, second) and _scatter(segments) <= SETTLED_SCATTER
-        return float(label["faulty"]["step_ms"]), near
+        return float(label["faulty"]["step_ms"]), _settled(first, second, segments)
 
     def step(ranks: list[list[float]]) -> float:
         mean = label["statistic"] == "mean"
@@ -151,17 +150,13 @@ def true_step(label: dict[str, Any]) -> tuple[float, bool]:
     before, after = recording["steps_before_ms"], recording["steps_after_ms"]
     whole = [[*early, *late] for early, late in zip(before, after, strict=True)]
     slowest = max(whole, key=statistics.median)
-    return step(whole), _close(step(before), step(after)) and _scatter(slowest) <= SETTLED_SCATTER
+    return step(whole), _settled(step(before), step(after), slowest)
 
 
-def _close(first: float, second: float) -> bool:
-    return abs(second / first - 1.0) <= SETTLED_APART
-
-
-def _scatter(steps: Sequence[float]) -> float:
-    """Return the interquartile range of some steps as a share of their median."""
+def _settled(first: float, second: float, steps: Sequence[float]) -> bool:
     low, middle, high = statistics.quantiles(steps, n=4)
-    return (high - low) / middle
+    agree = abs(second / first - 1.0) <= SETTLED_APART
+    return agree and (high - low) / middle <= SETTLED_SCATTER
 
 
 def labelled(roots: Iterable[Path]) -> list[Path]:
@@ -305,7 +300,9 @@ def scores(runs: Sequence[Scored]) -> list[str]:
     good = [run for run in runs if not run.failure]
     tested = [run for run in good if run.tested]
     quiet = [run for run in good if run.kind == "control"]
-    small = [run for run in good if run.kind != "control" and run.free]
+    proven = [run for run in tested if run.proven]
+    small = [run for run in good if run.kind != "control" and run.share <= NOTHING]
+    proven_small = [run for run in small if run.proven]
     sharp = [run for run in tested if run.sharp and run.gain_error is not None]
     errors = [run.step_error for run in good if run.step_error is not None]
     settled = [run for run in good if run.step_error is not None and run.settled]
@@ -323,8 +320,11 @@ def scores(runs: Sequence[Scored]) -> list[str]:
     return [
         f"right cause first     {wilson(sum(run.first for run in tested), len(tested))}",
         f"among the first three {wilson(sum(run.among_three for run in tested), len(tested))}",
+        f"  first, proven       {wilson(sum(run.first for run in proven), len(proven))}",
+        f"  three, proven       {wilson(sum(run.among_three for run in proven), len(proven))}",
         f"quiet controls        {wilson(sum(not run.faults() for run in quiet), len(quiet))}",
         f"quiet where it costs <= 2 %  {wilson(sum(not run.faults() for run in small), len(small))}",
+        f"  the same, proven    {wilson(sum(not run.faults() for run in proven_small), len(proven_small))}",
         f"gain against truth    {spread([run.gain_error or 0.0 for run in sharp])}",
         f"gain, all labels      {spread([r.gain_error or 0.0 for r in tested if r.gain_error is not None])}",
         f"gain's interval meets the label's  {wilson(sum(met), len(met))}",
@@ -352,8 +352,8 @@ def document(runs: Sequence[Scored], known: Sequence[Scored]) -> str:
         "Unless said otherwise the profiled trace alone had to do, without unprofiled step times. The",
         "true step is that of the plain steps right before and right after each recording (of nsys, those",
         "of the label); *settled* are runs in which both agree to 3 % and the middle half of the single",
-        "steps lies within 5 %. A label tests the order of findings where its 95 % interval excludes 0,",
-        "and silence where it excludes 3 % of the step.",
+        "steps lies within 5 %. *Proven* is a cost whose 95 % interval excludes 0, and silence where it",
+        "excludes 3 % of the step.",
     ]
     for half in ("test", "tune"):
         chosen = [run for run in runs if run.set == half]
@@ -369,8 +369,8 @@ def document(runs: Sequence[Scored], known: Sequence[Scored]) -> str:
     lines += [
         "",
         "Marks: *1st* the right cause comes first, *top3* it is among the first three, *ok* no fault",
-        "of 3 % of the step or more was to be reported and none was, *–* a cost that tests nothing: between",
-        "2 and 3 % of the step, or with an interval too wide to say.",
+        "of 3 % of the step or more was to be reported and none was, *–* a cost between 2 and 3 % of the",
+        "step, which tests nothing.",
         "An *o* behind a code says opportunity.",
     ]
     return "\n".join(lines) + "\n"
@@ -396,7 +396,7 @@ def mark_of(run: Scored) -> str:
     """Return the mark of a run in the table."""
     if run.tested:
         return "1st" if run.first else "top3" if run.among_three else "MISS"
-    if run.kind == "control" or run.free:
+    if run.kind == "control" or run.share <= NOTHING:
         return "ok" if not run.faults() else "FALSE"
     return "–"
 

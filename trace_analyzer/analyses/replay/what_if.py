@@ -59,7 +59,8 @@ def parse(spec: str) -> tuple[str, float]:
     Raises `TraceAnalyzerError`, naming what can be asked.
     """
     name, equals, text = spec.partition("=")
-    change = CHANGES.get(name.strip())
+    name = name.strip()
+    change = CHANGES.get(name)
     if change is None:
         known = ", ".join(
             f"{key}=FACTOR" if item.takes_factor else key for key, item in CHANGES.items()
@@ -68,19 +69,19 @@ def parse(spec: str) -> tuple[str, float]:
     if not change.takes_factor:
         if equals:
             raise TraceAnalyzerError(f"--what-if {spec}: {name} takes no factor")
-        return name.strip(), 1.0
+        return name, 1.0
     try:
         factor = float(text.strip().removeprefix("×").removeprefix("x"))
     except ValueError:
         factor = -1.0
-    nothing = factor == 0.0 and name.strip() != "bandwidth"
-    if not nothing and not LEAST_FACTOR <= factor <= MOST_FACTOR:
-        zero = "" if name.strip() == "bandwidth" else "0 or "
+    may_vanish = name != "bandwidth"
+    if not (LEAST_FACTOR <= factor <= MOST_FACTOR or (may_vanish and factor == 0.0)):
+        zero = "0 or " if may_vanish else ""
         raise TraceAnalyzerError(
             f"--what-if {spec}: needs a factor, {zero}from {LEAST_FACTOR:g} to {MOST_FACTOR:g}, "
-            f"as in {name.strip()}=2"
+            f"as in {name}=2"
         )
-    return name.strip(), factor
+    return name, factor
 
 
 def _overlap(replay: Replay, edit: Edit, _factor: float) -> None:
